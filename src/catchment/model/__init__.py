@@ -1,0 +1,1 @@
+"""Frozen values: schema, event batch, filter algebra, subscription and its SQL, window, operators."""

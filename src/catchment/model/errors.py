@@ -1,0 +1,62 @@
+"""Every error a user can meet.
+
+    CatchmentError
+    ├── FilterError            a condition that does not parse, or says more than a filter can
+    ├── SubscriptionError      SQL that is no subscription: clause, topic, attribute, type, window
+    ├── SchemaError            a topic or column whose type no subscription can use
+    ├── EventError             data that is no event: NaN, wrong type, missing column, time out of range
+    ├── AggregateOverflowError an integer sum that does not fit 64 bits
+    ├── OverlayError           a broker or link that is not there, or an overlay in pieces
+    ├── ConfigurationError     a TOML file, option or environment that says something impossible
+    └── CheckpointError        a checkpoint that belongs to another job
+
+Each message names what was given and says what is accepted.
+"""
+
+__all__ = [
+    "AggregateOverflowError",
+    "CatchmentError",
+    "CheckpointError",
+    "ConfigurationError",
+    "EventError",
+    "FilterError",
+    "OverlayError",
+    "SchemaError",
+    "SubscriptionError",
+]
+
+
+class CatchmentError(ValueError):
+    """The root of all errors that Catchment raises about what it was given."""
+
+
+class FilterError(CatchmentError):
+    """A condition that does not parse, mixes types, or needs more than 64 disjuncts."""
+
+
+class SubscriptionError(CatchmentError):
+    """SQL that cannot be a subscription."""
+
+
+class SchemaError(CatchmentError):
+    """An attribute or column whose type is not one of bool, int, float, string, timestamp."""
+
+
+class EventError(CatchmentError):
+    """Data that cannot be an event."""
+
+
+class AggregateOverflowError(CatchmentError):
+    """A sum of integers beyond 64 bits; wrapping around would be a wrong answer."""
+
+
+class OverlayError(CatchmentError):
+    """An overlay that is not connected, or a broker that is not part of it."""
+
+
+class ConfigurationError(CatchmentError):
+    """A setting that cannot be carried out."""
+
+
+class CheckpointError(CatchmentError):
+    """A checkpoint written by another job."""

@@ -1,0 +1,238 @@
+"""Filters: conditions on attributes in disjunctive normal form, and how they relate.
+
+A filter is a tuple of conjunctions, a conjunction one constraint per attribute. `matches` decides an event, `covers`,
+`overlaps` and `least_upper_bound` compare filters without any event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from catchment.model.constraint import ANYTHING, Constraint, Scalar, family_of
+from catchment.model.errors import EventError, FilterError
+from catchment.model.schema import Schema, Type
+from catchment.model.times import microseconds
+
+__all__ = ["DISJUNCTS_MAX", "EVERY_EVENT", "NO_EVENT", "Conjunction", "Filter", "least_upper_bound"]
+
+DISJUNCTS_MAX = 64
+HULL_RANGES_MAX = 16
+
+_FAMILY_OF_TYPE = {
+    Type.BOOL: "bool",
+    Type.INT: "number",
+    Type.FLOAT: "number",
+    Type.STRING: "string",
+    Type.TIMESTAMP: "timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunction:
+    """Constraints that must all hold, at most one per attribute, in the order of attribute names."""
+
+    constraints: tuple[tuple[str, Constraint], ...] = ()
+
+    @classmethod
+    def of(cls, constraints: Mapping[str, Constraint]) -> Conjunction:
+        """Leave out what constrains nothing, so that equal conditions are equal values."""
+        kept = ((name, c) for name, c in sorted(constraints.items()) if c != ANYTHING)
+        return cls(tuple(kept))
+
+    def __iter__(self) -> Iterator[tuple[str, Constraint]]:
+        return iter(self.constraints)
+
+    def __len__(self) -> int:
+        return len(self.constraints)
+
+    @property
+    def is_empty(self) -> bool:
+        return any(c.is_empty for _, c in self.constraints)
+
+    def intersect(self, other: Conjunction) -> Conjunction:
+        combined = dict(self.constraints)
+        for name, constraint in other:
+            combined[name] = combined[name].intersect(constraint) if name in combined else constraint
+        return Conjunction.of(combined)
+
+    def covers(self, other: Conjunction) -> bool:
+        theirs = dict(other.constraints)
+        return all(mine.covers(theirs.get(name, ANYTHING)) for name, mine in self)
+
+    def union(self, other: Conjunction) -> Conjunction | None:
+        """One conjunction for both, if one covers the other or they differ in a single attribute."""
+        mine, theirs = dict(self.constraints), dict(other.constraints)
+        if mine.keys() == theirs.keys():
+            different = [name for name in mine if mine[name] != theirs[name]]
+            if len(different) == 1:
+                joined = mine[different[0]].union(theirs[different[0]])
+                if joined is not None:
+                    return Conjunction.of({**mine, different[0]: joined})
+        if self.covers(other):
+            return self
+        return other if other.covers(self) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A condition on events. `str(f)` is SQL that parses back to an equal filter."""
+
+    disjuncts: tuple[Conjunction, ...]
+
+    @classmethod
+    def of(cls, conjunctions: Iterable[Conjunction]) -> Filter:
+        """Drop what cannot hold, merge what one conjunction can say, and put the rest in a fixed order."""
+        kept: list[Conjunction] = []
+        for conjunction in conjunctions:
+            if not conjunction.is_empty:
+                _absorb(kept, conjunction)
+        if len(kept) > DISJUNCTS_MAX:
+            raise FilterError(
+                f"the condition needs {len(kept)} disjuncts in disjunctive normal form; "
+                f"at most {DISJUNCTS_MAX} are accepted: split the subscription"
+            )
+        return cls(tuple(sorted(kept, key=repr)))
+
+    @classmethod
+    def parse(cls, text: str, schema: Schema | Mapping[str, object] | None = None) -> Filter:
+        """Read an SQL condition; with a schema, check attributes and types and use the domains of the types."""
+        from catchment.model.condition import parse_condition
+
+        parsed = parse_condition(text)
+        return parsed if schema is None else parsed.within(Schema.of(schema))
+
+    @classmethod
+    def where(cls, attribute: str, constraint: Constraint) -> Filter:
+        return cls.of([Conjunction.of({attribute: constraint})])
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple(sorted({name for conjunction in self.disjuncts for name, _ in conjunction}))
+
+    def matches(self, event: Mapping[str, object]) -> bool:
+        """Whether an event, as attribute to value, satisfies the filter; a missing attribute is null."""
+        return any(
+            all(c.matches(_checked(name, event.get(name), c)) for name, c in conjunction)
+            for conjunction in self.disjuncts
+        )
+
+    def covers(self, other: Filter, schema: Schema | None = None) -> bool:
+        """Every event that the other matches, this matches. Sound always; complete as DESIGN says."""
+        if schema is not None:
+            return self.within(schema).covers(other.within(schema))
+        _same_families(self, other)
+        return all(any(mine.covers(theirs) for mine in self.disjuncts) for theirs in other.disjuncts)
+
+    def overlaps(self, other: Filter, schema: Schema | None = None) -> bool:
+        """Some event may match both; never False when one does."""
+        if schema is not None:
+            return self.within(schema).overlaps(other.within(schema))
+        _same_families(self, other)
+        return any(not mine.intersect(theirs).is_empty for mine in self.disjuncts for theirs in other.disjuncts)
+
+    # -- combining ------------------------------------------------------------------------------------------------
+
+    def __and__(self, other: Filter) -> Filter:
+        kept: list[Conjunction] = []
+        for mine in self.disjuncts:
+            for theirs in other.disjuncts:
+                both = mine.intersect(theirs)
+                if not both.is_empty:
+                    _absorb(kept, both)
+        return Filter.of(kept)
+
+    def __or__(self, other: Filter) -> Filter:
+        return Filter.of(self.disjuncts + other.disjuncts)
+
+    def within(self, schema: Schema) -> Filter:
+        """The same condition over the domains of a schema; an unknown attribute or another type is an error."""
+        return Filter.of(
+            Conjunction.of({name: _typed(name, c, schema) for name, c in conjunction})
+            for conjunction in self.disjuncts
+        )
+
+    def __str__(self) -> str:
+        from catchment.model.rendering import filter_sql
+
+        return filter_sql(self)
+
+
+EVERY_EVENT = Filter((Conjunction(),))
+NO_EVENT = Filter(())
+
+
+def least_upper_bound(filters: Iterable[Filter]) -> Filter:
+    """One conjunction that covers every given filter, as narrow as one set of ranges per attribute can be."""
+    conjunctions = [c for f in filters for c in f.disjuncts]
+    if not conjunctions:
+        return NO_EVENT
+    bound = dict(conjunctions[0].constraints)
+    for conjunction in conjunctions[1:]:
+        theirs = dict(conjunction.constraints)
+        bound = {
+            name: constraint.hull(theirs[name], ranges_max=HULL_RANGES_MAX)
+            for name, constraint in bound.items()
+            if name in theirs
+        }
+    return Filter.of([Conjunction.of(bound)])
+
+
+def _absorb(kept: list[Conjunction], new: Conjunction) -> None:
+    """Add a conjunction, merging as long as anything merges."""
+    index = 0
+    while index < len(kept):
+        joined = kept[index].union(new)
+        if joined is None:
+            index += 1
+        else:
+            del kept[index]
+            new, index = joined, 0
+    kept.append(new)
+
+
+def _checked(name: str, value: object, constraint: Constraint) -> Scalar | None:
+    if value is None:
+        return None
+    if isinstance(value, (datetime, date)):
+        value = microseconds(value)
+        given = "timestamp"
+    else:
+        given = family_of(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise EventError(f"attribute {name!r} is {value}; accepted are finite numbers")
+    wanted = constraint.family
+    if wanted is not None and wanted != given and not (wanted == "timestamp" and given == "number"):
+        raise EventError(f"attribute {name!r} is {value!r}, a {given}; the filter accepts a {wanted}")
+    assert isinstance(value, (bool, int, float, str))
+    return value
+
+
+def _typed(name: str, constraint: Constraint, schema: Schema) -> Constraint:
+    if name not in schema:
+        raise FilterError(f"unknown attribute {name!r}; known are {', '.join(sorted(schema)) or 'none'}")
+    kind = schema[name]
+    family = constraint.family
+    if family == "string" and kind is Type.TIMESTAMP:
+        constraint = constraint.as_timestamps()
+    elif family is not None and family != _FAMILY_OF_TYPE[kind]:
+        raise FilterError(
+            f"attribute {name!r} is of type {kind.value} and is compared with a {family}; "
+            f"accepted is a {_FAMILY_OF_TYPE[kind]}"
+        )
+    return constraint.within(kind)
+
+
+def _same_families(left: Filter, right: Filter) -> None:
+    families: dict[str, str] = {}
+    for conjunction in left.disjuncts + right.disjuncts:
+        for name, constraint in conjunction:
+            family = constraint.family
+            if family is not None and families.setdefault(name, family) != family:
+                raise FilterError(
+                    f"attribute {name!r} is compared with a {families[name]} in one filter and a {family} in another"
+                )

@@ -1,0 +1,143 @@
+"""Topics, their attributes, and the five types an attribute may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from catchment.model.errors import SchemaError
+
+__all__ = ["IMPLICIT_ATTRIBUTES", "RESERVED_COLUMNS", "Schema", "Type"]
+
+
+class Type(Enum):
+    """The type of an attribute; `value` is how it is written in a schema."""
+
+    BOOL = "bool"
+    INT = "int"
+    FLOAT = "float"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+
+    @property
+    def is_number(self) -> bool:
+        return self in (Type.INT, Type.FLOAT)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return _ARROW[self]
+
+    @classmethod
+    def of(cls, given: object, *, attribute: str = "?") -> Type:
+        """Read a type from its name, an Arrow type, or a Python type."""
+        if isinstance(given, Type):
+            return given
+        if isinstance(given, pa.DataType):
+            found = _of_arrow(given)
+        elif isinstance(given, type):
+            found = _PYTHON.get(given)
+        else:
+            found = _NAMES.get(str(given).lower())
+        if found is None:
+            raise SchemaError(
+                f"attribute {attribute!r} has type {given}; accepted are {', '.join(t.value for t in cls)}"
+            )
+        return found
+
+
+_ARROW = {
+    Type.BOOL: pa.bool_(),
+    Type.INT: pa.int64(),
+    Type.FLOAT: pa.float64(),
+    Type.STRING: pa.string(),
+    Type.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+}
+_PYTHON: dict[type, Type] = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.STRING}
+_NAMES = {
+    "bool": Type.BOOL,
+    "boolean": Type.BOOL,
+    "int": Type.INT,
+    "int64": Type.INT,
+    "integer": Type.INT,
+    "long": Type.INT,
+    "bigint": Type.INT,
+    "float": Type.FLOAT,
+    "float64": Type.FLOAT,
+    "double": Type.FLOAT,
+    "string": Type.STRING,
+    "str": Type.STRING,
+    "text": Type.STRING,
+    "timestamp": Type.TIMESTAMP,
+}
+
+
+def _of_arrow(given: pa.DataType) -> Type | None:
+    if pa.types.is_dictionary(given):
+        return _of_arrow(given.value_type)
+    if pa.types.is_boolean(given):
+        return Type.BOOL
+    if pa.types.is_integer(given):
+        return Type.INT
+    if pa.types.is_floating(given) or pa.types.is_decimal(given):
+        return Type.FLOAT
+    if pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given):
+        return Type.STRING
+    if pa.types.is_timestamp(given) or pa.types.is_date(given):
+        return Type.TIMESTAMP
+    return None
+
+
+RESERVED_COLUMNS = ("event_id", "topic", "broker", "ts")
+"""The columns of a publication that are not attributes of its topic."""
+
+IMPLICIT_ATTRIBUTES: Mapping[str, Type] = MappingProxyType({"broker": Type.STRING, "ts": Type.TIMESTAMP})
+"""What a subscription may use of every event besides the topic's own attributes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The typed attributes that the events of one topic may have; any may be missing from an event."""
+
+    attributes: Mapping[str, Type]
+
+    def __post_init__(self) -> None:
+        typed = {name: Type.of(given, attribute=name) for name, given in self.attributes.items()}
+        object.__setattr__(self, "attributes", MappingProxyType(typed))
+
+    @classmethod
+    def of(cls, given: Schema | pa.Schema | Mapping[str, object]) -> Schema:
+        """Read a schema from a mapping of attribute to type, or from an Arrow schema."""
+        if isinstance(given, Schema):
+            return given
+        if isinstance(given, pa.Schema):
+            return cls({field.name: Type.of(field.type, attribute=field.name) for field in given})
+        return cls({name: Type.of(kind, attribute=name) for name, kind in given.items()})
+
+    def with_implicit(self) -> Schema:
+        """This schema and the attributes that every event has."""
+        return Schema({**IMPLICIT_ATTRIBUTES, **self.attributes})
+
+    def __getitem__(self, attribute: str) -> Type:
+        return self.attributes[attribute]
+
+    def __contains__(self, attribute: object) -> bool:
+        return attribute in self.attributes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.attributes)
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.attributes.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and dict(self.attributes) == dict(other.attributes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Schema, (dict(self.attributes),))

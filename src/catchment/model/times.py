@@ -1,0 +1,66 @@
+"""Time as integer microseconds since the Unix epoch, UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from catchment.model.errors import EventError, SubscriptionError
+
+__all__ = ["TIME_MAX_US", "TIME_MIN_US", "duration_us", "microseconds", "timestamp_text"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+TIME_MIN_US = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
+TIME_MAX_US = (datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC) - EPOCH) // _MICROSECOND
+"""Time stamps outside of these years are refused: no reader of the results could show them."""
+
+_UNITS_US = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_DURATION_PART = re.compile(r"\s*([+-]?\d+)\s+([a-z]+?)s?\b\s*", re.IGNORECASE)
+
+
+def microseconds(given: datetime | date | str, *, attribute: str = "ts") -> int:
+    """The moment that a datetime, date or ISO text means; without a zone it is UTC."""
+    if isinstance(given, str):
+        try:
+            given = datetime.fromisoformat(given)
+        except ValueError:
+            raise EventError(
+                f"attribute {attribute!r} is {given!r}; accepted are times like '2014-08-11 07:30:00'"
+            ) from None
+    elif not isinstance(given, datetime):
+        given = datetime(given.year, given.month, given.day)
+    if given.tzinfo is None:
+        given = given.replace(tzinfo=UTC)
+    return (given - EPOCH) // _MICROSECOND
+
+
+def timestamp_text(moment_us: int) -> str:
+    return (EPOCH + timedelta(microseconds=moment_us)).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def duration_us(text: str) -> int:
+    """Read a duration as Spark writes it: `20 seconds`, `1 hour 30 minutes`, `INTERVAL 2 DAYS`."""
+    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    total, position = 0, 0
+    while position < len(rest):
+        part = _DURATION_PART.match(rest, position)
+        unit = part and _UNITS_US.get(part.group(2).lower())
+        if part is None or unit is None:
+            break
+        total += int(part.group(1)) * unit
+        position = part.end()
+    if position == 0 or position < len(rest):
+        raise SubscriptionError(
+            f"{text!r} is no duration; accepted are whole numbers of "
+            f"{', '.join(unit + 's' for unit in _UNITS_US)}, as in '1 hour 30 minutes'"
+        )
+    return total
