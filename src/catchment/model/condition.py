@@ -18,7 +18,7 @@ from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import EVERY_EVENT, NO_EVENT, Filter
 from catchment.model.times import microseconds
 
-__all__ = ["SubscriptionSql", "filter_of", "parse_condition"]
+__all__ = ["SubscriptionSql", "column_name", "filter_of", "first_line", "parse_condition"]
 
 ACCEPTED = "=, !=, <, <=, >, >=, BETWEEN, IN, LIKE, IS [NOT] NULL, AND, OR, NOT between an attribute and literals"
 
@@ -49,7 +49,7 @@ def parse_condition(text: str) -> Filter:
     try:
         parsed = _parse_one(text, dialect=SubscriptionSql)
     except SqlglotError as error:
-        raise FilterError(f"cannot read the condition {text!r}: {_first_line(error)}") from None
+        raise FilterError(f"cannot read the condition {text!r}: {first_line(error)}") from None
     return filter_of(parsed)
 
 
@@ -259,7 +259,7 @@ def _text(node: exp.Expression) -> str:
     return node.sql(dialect=SubscriptionSql)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return str(error).splitlines()[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
 
 

@@ -1,0 +1,102 @@
+"""Events as columns: the shape they must have, and what makes a single one unacceptable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catchment.model.errors import EventError, SchemaError
+from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
+from catchment.model.times import TIME_MAX_US, TIME_MIN_US
+
+__all__ = ["as_events", "attribute_schema", "problems"]
+
+Columns = pa.Table | pa.RecordBatch
+
+
+def attribute_schema(columns: pa.Schema) -> Schema:
+    """What the columns of publications say about attributes; a column of another type is no attribute."""
+    found = {}
+    for column in columns:
+        if column.name not in RESERVED_COLUMNS:
+            try:
+                found[column.name] = Type.of(column.type, attribute=column.name)
+            except SchemaError:
+                continue
+    return Schema(found)
+
+
+def as_events(table: Columns, schema: Schema) -> pa.Table:
+    """The same events with every attribute in the type of the schema; the reserved columns are required."""
+    missing = [name for name in RESERVED_COLUMNS if name not in table.schema.names]
+    if missing:
+        raise EventError(
+            f"events lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+            f"required are {', '.join(RESERVED_COLUMNS)}, then the attributes"
+        )
+    columns = {name: table.column(name) for name in ("event_id", "topic", "broker")}
+    columns["ts"] = _cast("ts", table.column("ts"), Type.TIMESTAMP)
+    for name in schema:
+        if name in table.schema.names and name not in columns:
+            columns[name] = _cast(name, table.column(name), schema[name])
+    return pa.table(columns)
+
+
+def _cast(name: str, column: pa.ChunkedArray | pa.Array, kind: Type) -> pa.ChunkedArray | pa.Array:
+    if column.type == kind.arrow:
+        return column
+    given = None if pa.types.is_null(column.type) else Type.of(column.type, attribute=name)
+    if given not in (None, kind) and not (given is Type.INT and kind is Type.FLOAT):
+        raise EventError(f"column {name!r} has type {column.type}; accepted is {kind.value}")
+    try:
+        return column.cast(kind.arrow)
+    except pa.ArrowInvalid as error:
+        raise EventError(f"column {name!r} of type {column.type} does not fit {kind.value}: {error}") from None
+
+
+def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Iterable[str] | None) -> pa.Array | None:
+    """Why each event is refused, null where it is accepted; None if all are.
+
+    A refused event lacks an id, topic, broker or time stamp, is of an unknown topic or broker, has a time stamp
+    outside of the years 1 to 9999, or a number that is NaN or infinite.
+    """
+    reasons: npt.NDArray[np.object_] | None = None
+
+    def refuse(refused: pa.Array | pa.ChunkedArray, reason: str) -> None:
+        nonlocal reasons
+        mask = np.asarray(pc.fill_null(refused, False))
+        if mask.any():
+            if reasons is None:
+                reasons = np.full(len(mask), None, np.object_)
+            reasons[mask & (reasons == None)] = reason  # noqa: E711  (element by element)
+
+    for name in RESERVED_COLUMNS:
+        if events.column(name).null_count:
+            refuse(pc.is_null(events.column(name)), f"{name} is missing")
+    if schemas is not None:
+        refuse(_not_in(events.column("topic"), schemas), f"unknown topic; known are {', '.join(sorted(schemas))}")
+    if brokers is not None:
+        refuse(_not_in(events.column("broker"), brokers), "the broker is not in the overlay")
+    times = events.column("ts").cast(pa.int64())
+    outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))
+    refuse(outside, "ts is outside of the years 1 to 9999")
+    for column in events.schema:
+        if column.name not in RESERVED_COLUMNS:
+            _refuse_numbers(column, events.column(column.name), refuse)
+    return None if reasons is None else pa.array(reasons, pa.string())
+
+
+def _refuse_numbers(column: pa.Field, values: pa.Array | pa.ChunkedArray, refuse: object) -> None:
+    assert callable(refuse)
+    if pa.types.is_floating(column.type):
+        refuse(pc.invert(pc.is_finite(values)), f"{column.name} is NaN or infinite")
+    elif pa.types.is_integer(column.type):
+        refuse(pc.equal(values, pa.scalar(-(2**63), pa.int64())), f"{column.name} is below -2^63 + 1")
+
+
+def _not_in(values: pa.Array | pa.ChunkedArray, accepted: Iterable[str]) -> pa.Array | pa.ChunkedArray:
+    return pc.invert(pc.is_in(values, value_set=pa.array(sorted(accepted), values.type)))

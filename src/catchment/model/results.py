@@ -1,0 +1,57 @@
+"""What subscribers receive, as columns, and how a typed value is written down."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+
+from catchment.model.schema import Type
+from catchment.model.times import timestamp_text
+
+__all__ = ["NOTIFICATION_SCHEMA", "exact_json", "key_text", "number_of"]
+
+NOTIFICATION_SCHEMA = pa.schema(
+    [
+        ("subscription", pa.string()),
+        ("window_start", pa.timestamp("us", tz="UTC")),
+        ("window_end", pa.timestamp("us", tz="UTC")),
+        ("group", pa.map_(pa.string(), pa.string())),
+        ("output", pa.string()),
+        ("value", pa.float64()),
+        ("exact", pa.string()),
+        ("publications", pa.int64()),
+        ("revision", pa.int32()),
+    ]
+)
+
+
+def number_of(value: Any, kind: Type | None) -> float | None:
+    """A value as the column `value` holds it: null if it is not a number."""
+    if value is None or kind not in (Type.INT, Type.FLOAT):
+        return None
+    return float(value)
+
+
+def exact_json(value: Any, kind: Type | None) -> str:
+    """A value as the column `exact` holds it: JSON, times as ISO text, what is beyond a double as text."""
+    if value is None:
+        return "null"
+    if kind is Type.TIMESTAMP:
+        return json.dumps(key_text(value, kind))
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps("Infinity" if value > 0 else "-Infinity" if value < 0 else "NaN")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def key_text(value: Any, kind: Type) -> str | None:
+    """A group key's value as the map `group` holds it."""
+    if value is None:
+        return None
+    if kind is Type.TIMESTAMP:
+        return timestamp_text(value).replace(" ", "T") + "Z"
+    if kind is Type.BOOL:
+        return "true" if value else "false"
+    return repr(float(value)) if kind is Type.FLOAT else str(value)

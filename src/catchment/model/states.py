@@ -1,0 +1,259 @@
+"""What travels of an aggregate: the mergeable states behind the operators.
+
+Each state has three of the four verbs (`finish` belongs to the operator):
+
+    create(kind)              nothing seen yet
+    add(state, value, kind)   one more value, never null
+    merge(left, right, kind)  any cut, any order
+
+States are small frozen tuples; sketches and collected values are bytes, ready for the wire. `catchment.stages` does
+the same over whole columns, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import datasketches
+import msgspec
+import numpy as np
+
+from catchment.model.schema import Type
+
+__all__ = ["STATES", "BlobState", "State", "two_sum"]
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of a few numbers (or, for the extreme of strings, one string)."""
+
+    name: str
+    create: Callable[[Type], Any]
+    add: Callable[[Any, Any, Type], Any]
+    merge: Callable[[Any, Any, Type], Any]
+
+
+def two_sum(total: float, carry: float, value: float) -> tuple[float, float]:
+    """Add to a sum whose rounding errors are kept beside it, so that the order of adding does not show."""
+    new = total + value
+    lost = (total - new) + value if abs(total) >= abs(value) else (value - new) + total
+    return new, carry + lost
+
+
+def _add_real_total(state: Any, value: Any, kind: Type) -> Any:
+    count, total, carry = state
+    return (count + 1, *two_sum(total, carry, float(value)))
+
+
+def _merge_real_total(left: Any, right: Any, kind: Type) -> Any:
+    total, carry = two_sum(left[1], left[2] + right[2], right[1])
+    return (left[0] + right[0], total, carry)
+
+
+def _merge_moments(left: Any, right: Any, kind: Type) -> Any:
+    (n, mean, squares), (m, other_mean, other_squares) = left, right
+    if not n or not m:
+        return left if n else right
+    count, distance = n + m, other_mean - mean
+    share = m / count
+    return (count, mean + distance * share, squares + other_squares + distance * distance * n * share)
+
+
+def _extreme(choose: Callable[[Any, Any], Any], name: str) -> State:
+    def either(left: Any, right: Any, kind: Type) -> Any:
+        if left is None or right is None:
+            return right if left is None else left
+        return choose(left, right)
+
+    return State(name, lambda kind: None, either, either)
+
+
+TALLY = State("tally", lambda kind: 0, lambda n, value, kind: n + 1, lambda n, m, kind: n + m)
+WHOLE_TOTAL = State(
+    "whole total",
+    lambda kind: (0, 0),
+    lambda state, value, kind: (state[0] + 1, state[1] + int(value)),
+    lambda left, right, kind: (left[0] + right[0], left[1] + right[1]),
+)
+REAL_TOTAL = State("real total", lambda kind: (0, 0.0, 0.0), _add_real_total, _merge_real_total)
+MOMENTS = State(
+    "moments",
+    lambda kind: (0, 0.0, 0.0),
+    lambda state, value, kind: _merge_moments(state, (1, float(value), 0.0), kind),
+    _merge_moments,
+)
+LOWEST = _extreme(min, "lowest")
+HIGHEST = _extreme(max, "highest")
+
+
+class BlobState:
+    """A state of bytes: made from many values at once, merged many at once."""
+
+    name: str
+
+    def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
+        raise NotImplementedError
+
+    def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
+        raise NotImplementedError
+
+    def create(self, kind: Type) -> bytes:
+        return self.collect([], kind)
+
+    def add(self, state: bytes, value: Value, kind: Type) -> bytes:
+        return self.merge(state, self.collect([value], kind), kind)
+
+    def merge(self, left: bytes, right: bytes, kind: Type) -> bytes:
+        return self.merge_all([left, right], kind)
+
+
+class CollectedValues(BlobState):
+    """The values themselves (the paper's *Fetch*): eight bytes a number, MessagePack for strings."""
+
+    name = "values"
+
+    def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
+        if kind is Type.STRING:
+            return msgspec.msgpack.encode(list(values))
+        return np.asarray(values, "<f8" if kind is Type.FLOAT else "<i8").tobytes()
+
+    def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
+        if kind is Type.STRING:
+            return self.collect([text for blob in blobs for text in self.values(blob, kind)], kind)
+        return b"".join(blobs)
+
+    def values(self, blob: bytes, kind: Type) -> list[Any]:
+        if kind is Type.STRING:
+            texts: list[Any] = msgspec.msgpack.decode(blob)
+            return texts
+        return np.frombuffer(blob, "<f8" if kind is Type.FLOAT else "<i8").tolist()
+
+
+class DistinctValues(CollectedValues):
+    """The values themselves, each once."""
+
+    name = "distinct values"
+
+    def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
+        if kind is Type.STRING:
+            return super().collect(sorted(set(values)), kind)
+        return super().collect(np.unique(np.asarray(values, "<f8" if kind is Type.FLOAT else "<i8")), kind)
+
+    def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
+        return self.collect([value for blob in blobs for value in self.values(blob, kind)], kind)
+
+
+HLL_LG_K = 12
+KLL_K = 200
+TOP_LG_MAP_SIZE = 14
+
+
+class DistinctSketch(BlobState):
+    """A HyperLogLog sketch as `hll_union_agg` and `hll_sketch_estimate` of Spark read it."""
+
+    name = "distinct sketch"
+
+    def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
+        sketch = datasketches.hll_sketch(HLL_LG_K, datasketches.tgt_hll_type.HLL_8)
+        cast = {Type.STRING: str, Type.FLOAT: float}.get(kind, int)
+        for value in values:
+            sketch.update(cast(value))
+        return bytes(sketch.serialize_compact())
+
+    def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
+        union = datasketches.hll_union(HLL_LG_K)
+        for blob in blobs:
+            union.update(datasketches.hll_sketch.deserialize(blob))
+        return bytes(union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact())
+
+    def estimate(self, blob: bytes) -> int:
+        return round(datasketches.hll_sketch.deserialize(blob).get_estimate())
+
+
+class QuantileSketch(BlobState):
+    """A KLL sketch of doubles as `kll_merge_agg_double` and `kll_sketch_get_quantile_double` of Spark read it."""
+
+    name = "quantile sketch"
+
+    def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
+        sketch = datasketches.kll_doubles_sketch(KLL_K)
+        sketch.update(np.asarray(values, np.float64))
+        return bytes(sketch.serialize())
+
+    def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
+        merged = datasketches.kll_doubles_sketch(KLL_K)
+        for blob in blobs:
+            merged.merge(datasketches.kll_doubles_sketch.deserialize(blob))
+        return bytes(merged.serialize())
+
+    def quantile(self, blob: bytes, fraction: float) -> float | None:
+        sketch = datasketches.kll_doubles_sketch.deserialize(blob)
+        return None if sketch.is_empty() else float(sketch.get_quantile(fraction, True))
+
+
+class TopSketch(BlobState):
+    """A sketch of frequent items; with `spark_bytes` in the form that `approx_top_k_combine` of Spark reads."""
+
+    name = "top sketch"
+
+    def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
+        sketch, serde = _top_sketch(kind)
+        cast = {Type.STRING: str, Type.FLOAT: float}.get(kind, int)
+        # In a fixed order, so that equal values make equal bytes.
+        for value, count in sorted(Counter(cast(v) for v in values).items()):
+            sketch.update(value, count)
+        return bytes(sketch.serialize(*serde))
+
+    def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
+        merged, serde = _top_sketch(kind)
+        for blob in blobs:
+            merged.merge(type(merged).deserialize(blob, *serde))
+        return bytes(merged.serialize(*serde))
+
+    def top(self, blob: bytes, count: int, kind: Type) -> list[dict[str, Any]]:
+        sketch, serde = _top_sketch(kind)
+        found = type(sketch).deserialize(blob, *serde).get_frequent_items(
+            datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+        )
+        ranked = sorted(((-estimate, item) for item, estimate, _, _ in found))[:count]
+        return [{"item": item, "count": -negative} for negative, item in ranked]
+
+    def spark_bytes(self, blob: bytes) -> bytes:
+        """Spark appends the number of nulls it saw, which for us is none."""
+        return blob + bytes(8)
+
+
+def _top_sketch(kind: Type) -> tuple[Any, tuple[Any, ...]]:
+    if kind is Type.STRING:
+        return datasketches.frequent_strings_sketch(TOP_LG_MAP_SIZE), ()
+    serde = datasketches.PyDoublesSerDe() if kind is Type.FLOAT else datasketches.PyLongsSerDe()
+    return datasketches.frequent_items_sketch(TOP_LG_MAP_SIZE), (serde,)
+
+
+VALUES = CollectedValues()
+DISTINCT_VALUES = DistinctValues()
+DISTINCT_SKETCH = DistinctSketch()
+QUANTILE_SKETCH = QuantileSketch()
+TOP_SKETCH = TopSketch()
+
+STATES: dict[str, State | BlobState] = {
+    state.name: state
+    for state in (
+        TALLY,
+        WHOLE_TOTAL,
+        REAL_TOTAL,
+        MOMENTS,
+        LOWEST,
+        HIGHEST,
+        VALUES,
+        DISTINCT_VALUES,
+        DISTINCT_SKETCH,
+        QUANTILE_SKETCH,
+        TOP_SKETCH,
+    )
+}

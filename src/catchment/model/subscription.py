@@ -1,0 +1,144 @@
+"""Subscriptions: a name, an edge broker, and a question in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from catchment.model.errors import CatchmentError, FilterError, SubscriptionError
+from catchment.model.filter import Filter
+from catchment.model.operators import Measure
+from catchment.model.schema import Schema, Type
+from catchment.model.window import Window
+
+__all__ = ["Aggregate", "Output", "Query", "Subscription"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A named value of an aggregate subscription."""
+
+    name: str
+    measure: Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """What an aggregate subscription wants of each window."""
+
+    window: Window
+    outputs: tuple[Output, ...]
+    group_keys: tuple[str, ...] = ()
+    having: Filter | None = None
+    """Over measures and group keys, by their text: `avg(speed) < 30`."""
+    having_measures: tuple[Measure, ...] = ()
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """All that must be computed, for the outputs and for HAVING, each once."""
+        return tuple(dict.fromkeys([*(output.measure for output in self.outputs), *self.having_measures]))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The meaning of a subscription's SQL."""
+
+    topic: str
+    where: Filter
+    columns: tuple[str, ...] | None = None
+    """Of a regular subscription, the attributes wanted; None is all of them."""
+    aggregate: Aggregate | None = None
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that matching and aggregating read."""
+        used = set(self.where.attributes)
+        if self.aggregate is not None:
+            used.update(self.aggregate.group_keys)
+            used.update(m.attribute for m in self.aggregate.measures if m.attribute is not None)
+        return tuple(sorted(used))
+
+    def within(self, schema: Schema) -> Query:
+        """The same over a topic's schema: every attribute known, every type fitting, filters over the types' domains."""
+        full = schema.with_implicit()
+        for attribute in (*self.attributes, *(self.columns or ())):
+            if attribute not in full and attribute != "event_id":
+                known = ", ".join(sorted(full))
+                raise SubscriptionError(f"topic {self.topic!r} has no attribute {attribute!r}; it has {known}")
+        typed = replace(self, where=self.where.within(full))
+        if self.aggregate is None:
+            return typed
+        for measure in self.aggregate.measures:
+            _check_operator(measure, full)
+        return replace(typed, aggregate=_typed_having(self.aggregate, full))
+
+
+def _check_operator(measure: Measure, schema: Schema) -> None:
+    if measure.attribute is None:
+        return
+    kind, accepted = schema[measure.attribute], measure.definition.accepts
+    if kind not in accepted:
+        raise SubscriptionError(
+            f"{measure} asks for {measure.operator} of an attribute of type {kind.value}; "
+            f"accepted are {', '.join(t.value for t in accepted)}"
+        )
+
+
+def _typed_having(aggregate: Aggregate, schema: Schema) -> Aggregate:
+    if aggregate.having is None:
+        return aggregate
+    results: dict[str, Type] = {key: schema[key] for key in aggregate.group_keys}
+    for measure in aggregate.having_measures:
+        result = measure.result(schema[measure.attribute] if measure.attribute else Type.INT)
+        if result is None:
+            raise SubscriptionError(f"HAVING compares {measure}, which is a list; accepted are single values")
+        results[str(measure)] = result
+    return replace(aggregate, having=aggregate.having.within(Schema(results)))
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Who wants what, and where. Its SQL is read when it is made, so that an error shows where it was written."""
+
+    name: str
+    at: str | None = None
+    """The edge broker; None where there is no overlay."""
+    sql: str = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SubscriptionError(f"a subscription is named {self.name!r}; accepted is a non-empty string")
+        _ = self.query
+
+    @cached_property
+    def query(self) -> Query:
+        from catchment.model.sql import parse_query
+
+        try:
+            return parse_query(self.sql)
+        except (SubscriptionError, FilterError) as error:
+            raise SubscriptionError(f"subscription {self.name!r}: {error}") from None
+
+    @property
+    def is_regular(self) -> bool:
+        return self.query.aggregate is None
+
+    def within(self, schemas: Mapping[str, Schema]) -> Query:
+        """The query over the schema of its topic."""
+        topic = self.query.topic
+        if topic not in schemas:
+            known = ", ".join(sorted(schemas)) or "none"
+            raise SubscriptionError(f"subscription {self.name!r}: unknown topic {topic!r}; known are {known}")
+        try:
+            return self.query.within(schemas[topic])
+        except CatchmentError as error:
+            raise SubscriptionError(f"subscription {self.name!r}: {error}") from None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"name": self.name, "at": self.at, "sql": self.sql}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+

@@ -1,0 +1,97 @@
+"""What the oracle says, and how another engine's answer differs from it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from catchment.model.results import NOTIFICATION_SCHEMA
+
+__all__ = ["Answer", "Line", "differences"]
+
+Key = tuple[str, int, int, tuple[tuple[str, str | None], ...], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One value of one window, and the bounds of what would be right; without bounds only the exact value is."""
+
+    key: Key
+    value: float | None
+    exact: str
+    publications: int
+    low: float | None
+    high: float | None
+
+    def accepts(self, value: float | None, exact: str) -> bool:
+        if self.low is None or self.high is None or value is None:
+            return value == self.value and json.loads(exact) == json.loads(self.exact)
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Notifications and deliveries of the oracle."""
+
+    lines: list[Line]
+    delivered: list[tuple[str, Any]]
+    event_id_type: pa.DataType
+
+    @property
+    def notifications(self) -> pa.Table:
+        rows = [
+            {
+                "subscription": line.key[0],
+                "window_start": line.key[1],
+                "window_end": line.key[2],
+                "group": list(line.key[3]),
+                "output": line.key[4],
+                "value": line.value,
+                "exact": line.exact,
+                "publications": line.publications,
+                "revision": 0,
+            }
+            for line in sorted(self.lines, key=lambda line: repr(line.key))
+        ]
+        return pa.Table.from_pylist(rows, NOTIFICATION_SCHEMA)
+
+    @property
+    def deliveries(self) -> pa.Table:
+        schema = pa.schema([("subscription", pa.string()), ("event_id", self.event_id_type)])
+        return pa.Table.from_pylist([{"subscription": s, "event_id": e} for s, e in self.delivered], schema)
+
+
+def differences(answer: Answer, notifications: pa.Table, deliveries: pa.Table) -> list[str]:
+    """How an engine's results differ from the oracle's: its last value of every window, and its deliveries."""
+    expected = {line.key: line for line in answer.lines}
+    got: dict[Key, tuple[int, float | None, str, int]] = {}
+    found: list[str] = []
+    columns = ["revision", "value", "exact", "publications"]
+    values = zip(*(notifications.column(name).to_pylist() for name in columns), strict=True)
+    for key, row in zip(_keys(notifications), values, strict=True):
+        if key in got and row[0] == got[key][0]:
+            found.append(f"notified twice: {key}")
+        if key not in got or row[0] > got[key][0]:
+            got[key] = row
+    found += [f"missing: {line}" for key, line in expected.items() if key not in got]
+    found += [f"unexpected: {key} = {got[key]}" for key in got if key not in expected]
+    for key, (_, value, exact, publications) in got.items():
+        line = expected.get(key)
+        if line is not None and (not line.accepts(value, exact) or publications != line.publications):
+            found.append(f"expected {line}, got {value} ({exact}) over {publications} publications")
+    wanted = Counter(answer.delivered)
+    given = Counter(zip(*(deliveries.column(n).to_pylist() for n in ("subscription", "event_id")), strict=True))
+    found += [f"not delivered: {pair} x{count}" for pair, count in (wanted - given).items()]
+    found += [f"delivered too often: {pair} x{count}" for pair, count in (given - wanted).items()]
+    return found
+
+
+def _keys(notifications: pa.Table) -> list[Key]:
+    starts, ends = (notifications.column(n).cast(pa.int64()).to_pylist() for n in ("window_start", "window_end"))
+    groups = [tuple(sorted(dict(group).items())) for group in notifications.column("group").to_pylist()]
+    names, outputs = (notifications.column(n).to_pylist() for n in ("subscription", "output"))
+    return list(zip(names, starts, ends, groups, outputs, strict=True))
