@@ -43,7 +43,7 @@ $(VENV): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { \
 		echo "make: no Python 3.11 or newer with venv on PATH; install one, or: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

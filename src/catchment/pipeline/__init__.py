@@ -1,0 +1,1 @@
+"""The stages as PySpark jobs, over history and over live streams."""
