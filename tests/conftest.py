@@ -1,0 +1,22 @@
+"""Spark for the tests: one local session, and one real cluster, each started at most once and only if asked for."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from catchment.pipeline.session import spark_session
+from tests.pipeline.cluster import SparkCluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session("catchment-tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster"), worker_count=2) as cluster:
+        yield cluster
