@@ -4,7 +4,7 @@ from catchment.overlay.graph import Overlay
 from catchment.overlay.masks import mask_of, masks_of, word_count
 from catchment.overlay.traffic import (
     CLIENTS,
-    TRAFFIC_SCHEMA,
+    LINK_TRAFFIC_SCHEMA,
     EdgeCounts,
     LinkCounts,
     count_notifications,
@@ -16,7 +16,7 @@ from catchment.overlay.trees import Paths, Tree, broker_hash, shortest_paths, to
 
 __all__ = [
     "CLIENTS",
-    "TRAFFIC_SCHEMA",
+    "LINK_TRAFFIC_SCHEMA",
     "EdgeCounts",
     "LinkCounts",
     "Overlay",

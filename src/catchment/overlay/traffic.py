@@ -22,7 +22,7 @@ from catchment.overlay.trees import Tree
 
 __all__ = [
     "CLIENTS",
-    "TRAFFIC_SCHEMA",
+    "LINK_TRAFFIC_SCHEMA",
     "EdgeCounts",
     "LinkCounts",
     "count_notifications",
@@ -34,7 +34,7 @@ __all__ = [
 CLIENTS = "clients"
 """The target of the last hop: all subscribers of a broker together."""
 
-TRAFFIC_SCHEMA = pa.schema(
+LINK_TRAFFIC_SCHEMA = pa.schema(
     [
         ("source", pa.string()),
         ("target", pa.string()),
@@ -135,7 +135,7 @@ def traffic_table(
         for (source, target), messages, size in zip(names, counts.messages.tolist(), counts.bytes.tolist(), strict=True)
         if messages > 0
     ]
-    return pa.Table.from_pylist(rows, schema=TRAFFIC_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=LINK_TRAFFIC_SCHEMA)
 
 
 def _count(tree: Tree, crosses: Callable[[slice], _Crossing], messages: Indices, size_bytes: Indices) -> LinkCounts:
