@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.overlay.overlays import overlays
 
 from catchment.model.errors import OverlayError
 from catchment.overlay import (
@@ -26,6 +25,7 @@ from catchment.overlay import (
     traffic,
     traffic_table,
 )
+from tests.overlay.overlays import overlays
 
 Row = tuple[int, list[int], int, int]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.overlay.overlays import overlays
 
 from catchment.model.errors import OverlayError
 from catchment.overlay import Overlay, Tree, broker_hash, mask_of, shortest_paths, topic_tree, tree_from
+from tests.overlay.overlays import overlays
 
 
 def graph_of(overlay: Overlay) -> nx.Graph:
