@@ -1,0 +1,20 @@
+"""The data plane's steps as pure functions over columns: compile, match, aggregate, merge, finish."""
+
+from catchment.stages.finishing import Finished, finish_rows
+from catchment.stages.matching import PassResult, Wanted, run_pass
+from catchment.stages.merging import Selection
+from catchment.stages.partials import PARTIAL_SCHEMA
+from catchment.stages.plan import Active, Plan, compile_plan
+
+__all__ = [
+    "PARTIAL_SCHEMA",
+    "Active",
+    "Finished",
+    "PassResult",
+    "Plan",
+    "Selection",
+    "Wanted",
+    "compile_plan",
+    "finish_rows",
+    "run_pass",
+]

@@ -1,0 +1,326 @@
+"""From merged windows to what subscribers read, and to what that cost on the links."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catchment.model.errors import AggregateOverflowError
+from catchment.model.filter import Filter
+from catchment.model.operators import Measure
+from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
+from catchment.model.schema import Type
+from catchment.model.times import microseconds
+from catchment.stages import kernels
+from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
+from catchment.stages.plan import Asker, Plan, Question
+
+__all__ = ["Finished", "PartialMessages", "finish_rows"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialMessages:
+    """Partials by the subscription's broker and the brokers that had something to say: grouped counts."""
+
+    target: Ints
+    origins: npt.NDArray[np.uint64]
+    messages: Ints
+    size_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a chunk of partials came to."""
+
+    notifications: list[pa.RecordBatch]
+    partials: PartialMessages | None
+    notified: dict[int, tuple[int, int]]
+    """Per broker, messages and bytes on the last hop."""
+
+
+def finish_rows(
+    rows: pa.Table, plan: Plan, *, selection: Selection, revision: int = 0, words: int = 0
+) -> Finished:
+    """Merge the partials of whole questions and finish the selected windows for everyone who asked.
+
+    Called on the executor with chunks that hold all rows of their questions. With `words` of broker masks, the
+    messages of `early` are counted too.
+    """
+    instances, groups, cells = merge_cells(rows, plan, words=words)
+    windows = {code: windows_of(merged, instances, selection) for code, merged in cells.items()}
+    chunk = _Chunk(instances, groups, windows, revision)
+    return chunk.finish(words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One output of one subscription over the chosen windows of an instance."""
+
+    chosen: Ints
+    name: str
+    output: str
+
+
+class _Chunk:
+    def __init__(
+        self, instances: Sequence[Instance], groups: pa.Array, windows: dict[int, Windows], revision: int
+    ) -> None:
+        self._instances, self._groups, self._windows, self._revision = instances, groups, windows, revision
+        self._begin: dict[tuple[int, int], tuple[int, int, int]] = {}
+        """Question id and part position to (state code, first window, window behind the last)."""
+        for number, one in enumerate(instances):
+            found = windows[one.code].instance
+            begin, end = np.searchsorted(found, [number, number + 1])
+            self._begin[one.question.id, one.position] = (one.code, int(begin), int(end))
+        self._outputs: dict[tuple[int, Measure, Type], list[_Asked]] = defaultdict(list)
+        self._messages: list[tuple[int, Ints, npt.NDArray[np.uint64], int]] = []
+        self._notified: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+
+    def finish(self, words: int) -> Finished:
+        for question in {one.question.id: one.question for one in self._instances}.values():
+            for asker in question.askers:
+                self._ask(question, asker, words)
+        batches = [self._batch(*key, asked) for key, asked in self._outputs.items()]
+        return Finished([b for b in batches if b.num_rows], self._partial_messages(words), dict(self._notified))
+
+    def _ask(self, question: Question, asker: Asker, words: int) -> None:
+        located = self._begin.get((question.id, 0))
+        if located is None:
+            return
+        code, begin, end = located
+        chosen = np.arange(end - begin)
+        if asker.since_us is not None:
+            starts = self._windows[code].number[begin:end] * question.layout.window.shift_us
+            chosen = chosen[starts >= asker.since_us]
+        if words and len(chosen):
+            size = PARTIAL_BYTES + sum(STATE_BYTES.get(question.parts[part].state, 64) for _, _, part in asker.outputs)
+            self._messages.append((asker.broker, chosen, self._windows[code].origins[begin:end][chosen], size))
+        if asker.having is not None:
+            chosen = chosen[self._worth(question, asker, chosen)]
+        if not len(chosen):
+            return
+        messages, size = self._notified[asker.broker]
+        size += len(chosen) * (PARTIAL_BYTES + 8 * len(asker.outputs))
+        self._notified[asker.broker] = (messages + len(chosen), size)
+        for output, measure, position in asker.outputs:
+            part_code, part_begin, _ = self._begin[question.id, position]
+            kind = question.parts[position].kind
+            self._outputs[part_code, measure, kind].append(_Asked(part_begin + chosen, asker.name, output))
+
+    def _worth(self, question: Question, asker: Asker, chosen: Ints) -> npt.NDArray[np.bool_]:
+        """Which windows satisfy HAVING."""
+        assert asker.having is not None
+        facts: dict[str, list[Any]] = {}
+        for measure, position in asker.having_measures:
+            code, begin, _ = self._begin[question.id, position]
+            facts[str(measure)] = _values(self._windows[code], begin + chosen, measure, question.parts[position].kind)
+        if question.layout.group_keys:
+            code, begin, _ = self._begin[question.id, 0]
+            texts = self._groups.take(pa.array(self._windows[code].group[begin + chosen])).to_pylist()
+            keys = [json.loads(text) for text in texts]
+            for at, (name, kind) in enumerate(zip(question.layout.group_keys, question.key_types, strict=True)):
+                facts[name] = [_key_value(key[at], kind) for key in keys]
+        return _satisfied(asker.having, facts, len(chosen))
+
+    def _batch(self, code: int, measure: Measure, kind: Type, asked: list[_Asked]) -> pa.RecordBatch:
+        windows = self._windows[code]
+        chosen = np.concatenate([one.chosen for one in asked])
+        lengths = [len(one.chosen) for one in asked]
+        owner = pa.array(np.repeat(np.arange(len(asked)), lengths))
+        instance = windows.instance[chosen]
+        shapes = [one.question.layout.window for one in self._instances]
+        shift = np.array([w.shift_us for w in shapes], np.int64)[instance]
+        size = np.array([w.size_us for w in shapes], np.int64)[instance]
+        start = windows.number[chosen] * shift
+        value, exact = _columns(windows, chosen, measure, kind)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([one.name for one in asked], pa.string()).take(owner),
+                pa.array(start).cast(pa.timestamp("us", tz="UTC")),
+                pa.array(start + size).cast(pa.timestamp("us", tz="UTC")),
+                self._group_maps(instance, windows.group[chosen]),
+                pa.array([one.output for one in asked], pa.string()).take(owner),
+                value,
+                exact,
+                pa.array(windows.publications[chosen]),
+                pa.array(np.full(len(chosen), self._revision, np.int32)),
+            ],
+            schema=NOTIFICATION_SCHEMA,
+        )
+
+    def _group_maps(self, instance: Ints, group: Ints) -> pa.Array:
+        names = [one.question.layout.group_keys for one in self._instances]
+        if not any(names):
+            offsets = pa.array(np.zeros(len(group) + 1, np.int32))
+            return pa.MapArray.from_arrays(offsets, pa.array([], pa.string()), pa.array([], pa.string()))
+        width = max(len(self._groups), 1)
+        distinct, inverse = np.unique(instance * width + group, return_inverse=True)
+        maps = []
+        for code in distinct.tolist():
+            keys = names[code // width]
+            maps.append(list(zip(keys, json.loads(self._groups[code % width].as_py()), strict=True)) if keys else [])
+        return pa.array(maps, NOTIFICATION_SCHEMA.field("group").type).take(pa.array(inverse.reshape(-1)))
+
+    def _partial_messages(self, words: int) -> PartialMessages | None:
+        if not self._messages:
+            return None
+        targets = np.concatenate([np.full(len(chosen), broker) for broker, chosen, _, _ in self._messages])
+        sizes = np.concatenate([np.full(len(chosen), size) for _, chosen, _, size in self._messages])
+        masks = np.concatenate([origins for _, _, origins, _ in self._messages])
+        keys = np.concatenate([targets.astype(np.uint64)[:, None], masks], axis=1)
+        distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        return PartialMessages(
+            distinct[:, 0].astype(np.int64),
+            np.ascontiguousarray(distinct[:, 1:]),
+            np.bincount(inverse, minlength=len(distinct)).astype(np.int64),
+            np.bincount(inverse, weights=sizes, minlength=len(distinct)).astype(np.int64),
+        )
+
+
+PARTIAL_BYTES = 32
+"""Subscription, window and kind of a partial or a notification on the wire."""
+STATE_BYTES = {"tally": 8, "whole total": 16, "real total": 16, "moments": 24, "lowest": 8, "highest": 8}
+
+
+# -- the values of windows --------------------------------------------------------------------------------------------
+
+
+def _totals(windows: Windows, chosen: Ints) -> tuple[Ints, Ints]:
+    """Upper and lower 32 bits of integer sums, the lower ones within their range."""
+    low = windows.low[chosen]
+    return windows.whole[chosen] + (low >> 32), low & 0xFFFFFFFF
+
+
+def _whole_sum(windows: Windows, chosen: Ints) -> Ints:
+    high, low = _totals(windows, chosen)
+    outside = (high < -(2**31)) | (high >= 2**31)
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        total = (int(high[at]) << 32) + int(low[at])
+        raise AggregateOverflowError(f"a sum of integers is {total}; accepted are sums within 64 bits")
+    return (high << 32) + low
+
+
+def _average(windows: Windows, chosen: Ints, code: int) -> npt.NDArray[np.float64]:
+    if code == kernels.WHOLE_TOTAL:
+        high, low = _totals(windows, chosen)
+        total = high * 4294967296.0 + low
+    else:
+        total = windows.real[chosen] + windows.rest[chosen]
+    return total / np.maximum(windows.count[chosen], 1)
+
+
+def _variance(windows: Windows, chosen: Ints, code: int) -> npt.NDArray[np.float64]:
+    return windows.rest[chosen] / np.maximum(windows.count[chosen] - 1, 1)
+
+
+_NUMBERS: dict[str, Callable[[Windows, Ints, int], npt.NDArray[Any]]] = {
+    "avg": _average,
+    "var_samp": _variance,
+    "stddev_samp": lambda windows, chosen, code: np.sqrt(_variance(windows, chosen, code)),
+}
+
+
+def _numbers(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> pa.Array | None:
+    """The results of a measure as int64 or float64, null where there is none; None if they are no plain numbers."""
+    count = windows.count[chosen]
+    operator = measure.operator
+    if operator == "count":
+        return pa.array(windows.publications[chosen] if measure.attribute is None else count)
+    if operator in _NUMBERS:
+        code = kernels.WHOLE_TOTAL if kind is Type.INT else kernels.REAL_TOTAL
+        fewest = 1 if operator == "avg" else 2
+        return pa.array(_NUMBERS[operator](windows, chosen, code), mask=count < fewest)
+    if operator == "sum":
+        values = _whole_sum(windows, chosen) if kind is Type.INT else windows.real[chosen] + windows.rest[chosen]
+        return pa.array(values, mask=count < 1)
+    if operator in ("min", "max") and kind in (Type.INT, Type.FLOAT):
+        return pa.array((windows.whole if kind is Type.INT else windows.real)[chosen], mask=count < 1)
+    return None
+
+
+def _objects(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
+    """The results that are no plain numbers, or come out of bytes."""
+    if measure.definition.state(kind).name in ("lowest", "highest"):
+        count = windows.count[chosen].tolist()
+        if kind is Type.STRING:
+            values = [windows.blobs[at].decode() for at in chosen.tolist()]
+        else:
+            values = windows.whole[chosen].tolist()
+        return [measure.finish(v if n else None, kind) for v, n in zip(values, count, strict=True)]
+    return [measure.finish(windows.blobs[at], kind) for at in chosen.tolist()]
+
+
+def _values(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
+    numbers = _numbers(windows, chosen, measure, kind)
+    return _objects(windows, chosen, measure, kind) if numbers is None else numbers.to_pylist()
+
+
+def _columns(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> tuple[pa.Array, pa.Array]:
+    """The columns `value` and `exact` of a measure's results."""
+    numbers = _numbers(windows, chosen, measure, kind)
+    if numbers is not None:
+        return numbers.cast(pa.float64(), safe=False), number_texts(numbers)
+    result = measure.result(kind)
+    values = _objects(windows, chosen, measure, kind)
+    return (
+        pa.array([number_of(value, result) for value in values], pa.float64()),
+        pa.array([exact_json(value, result) for value in values], pa.string()),
+    )
+
+
+def number_texts(numbers: pa.Array) -> pa.Array:
+    """Numbers as JSON."""
+    texts = pc.fill_null(numbers.cast(pa.string()), "null")
+    if not pa.types.is_floating(numbers.type):
+        return texts
+    values = numbers.to_numpy(zero_copy_only=False)
+    finite = np.isfinite(values)
+    # Arrow writes 1.0 as 1, which JSON would read as an integer.
+    whole = finite & (np.abs(values) < WHOLE_TEXT_MAX) & (np.floor(values) == values)
+    if whole.any():
+        texts = pc.if_else(pa.array(whole), pc.binary_join_element_wise(texts, ".0", ""), texts)
+    if numbers.null_count + int(finite.sum()) < len(numbers):
+        spelled = pa.array([exact_json(value, Type.FLOAT) for value in numbers.to_pylist()], pa.string())
+        texts = pc.if_else(pa.array(finite), texts, spelled)
+    return texts
+
+
+WHOLE_TEXT_MAX = 1e9
+"""Below this Arrow writes no exponent."""
+
+
+# -- HAVING -----------------------------------------------------------------------------------------------------------
+
+
+def _key_value(text: str | None, kind: Type) -> Any:
+    if text is None or kind is Type.STRING:
+        return text
+    if kind is Type.BOOL:
+        return text == "true"
+    if kind is Type.INT:
+        return int(text)
+    if kind is Type.FLOAT:
+        return float(text)
+    return microseconds(text)
+
+
+def _satisfied(condition: Filter, facts: dict[str, list[Any]], count: int) -> npt.NDArray[np.bool_]:
+    found = np.zeros(count, np.bool_)
+    for conjunction in condition.disjuncts:
+        holds = np.ones(count, np.bool_)
+        for name, constraint in conjunction:
+            holds &= np.fromiter((constraint.matches(value) for value in facts[name]), np.bool_, count)
+        found |= holds
+    return found

@@ -1,0 +1,246 @@
+"""The compiled loops of partial aggregation: events into cells, slices into windows.
+
+A cell holds, for one part and one (slice, group), the columns `count, whole, low, real, rest`; which of them a state
+uses is fixed by its code below. Both loops are linear: the first in matched pairs, the second in cells.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+__all__ = ["CODES", "accumulate", "expand", "slide", "union_over", "update_cells", "windows_over"]
+
+TALLY, WHOLE_TOTAL, REAL_TOTAL, MOMENTS, LOWEST, HIGHEST, LOWEST_REAL, HIGHEST_REAL, BLOB = range(9)
+CODES = {
+    "tally": TALLY,
+    "whole total": WHOLE_TOTAL,
+    "real total": REAL_TOTAL,
+    "moments": MOMENTS,
+    "lowest": LOWEST,
+    "highest": HIGHEST,
+    "lowest real": LOWEST_REAL,
+    "highest real": HIGHEST_REAL,
+}
+Array = Any
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _update(
+    code: int, cell: int, column: int, event: int, ints: Array, reals: Array, valid: Array,
+    count: Array, whole: Array, low: Array, real: Array, rest: Array,
+) -> None:  # fmt: skip
+    if column < 0 or not valid[column, event]:
+        return
+    count[cell] += 1
+    if code == REAL_TOTAL:
+        value = reals[column, event]
+        total = real[cell]
+        new = total + value
+        # What rounding lost is kept beside the sum, so that the order of adding does not show.
+        rest[cell] += (total - new) + value if abs(total) >= abs(value) else (value - new) + total
+        real[cell] = new
+    elif code == WHOLE_TOTAL:
+        # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
+        number = ints[column, event]
+        whole[cell] += number >> 32
+        low[cell] += number & 0xFFFFFFFF
+    elif code == MOMENTS:
+        value = reals[column, event]
+        distance = value - real[cell]
+        real[cell] += distance / count[cell]
+        rest[cell] += distance * (value - real[cell])
+    elif code == LOWEST:
+        number = ints[column, event]
+        if count[cell] == 1 or number < whole[cell]:
+            whole[cell] = number
+    elif code == HIGHEST:
+        number = ints[column, event]
+        if count[cell] == 1 or number > whole[cell]:
+            whole[cell] = number
+    elif code == LOWEST_REAL:
+        value = reals[column, event]
+        if count[cell] == 1 or value < real[cell]:
+            real[cell] = value
+    elif code == HIGHEST_REAL:
+        value = reals[column, event]
+        if count[cell] == 1 or value > real[cell]:
+            real[cell] = value
+
+
+@njit(cache=True, nogil=True)
+def accumulate(
+    events: Array, slots: Array, part_offsets: Array, part_code: Array, part_column: Array, part_layout: Array,
+    part_masked: Array, part_base: Array, codes: Array, origins: Array, ints: Array, reals: Array, valid: Array,
+    publications: Array, masks: Array, count: Array, whole: Array, low: Array, real: Array, rest: Array,
+) -> None:  # fmt: skip
+    """Add each matched (event, slot) pair to the cells of the slot's parts; a code below zero is no cell."""
+    for pair in range(len(events)):
+        event, slot = events[pair], slots[pair]
+        for part in range(part_offsets[slot], part_offsets[slot + 1]):
+            layout = part_layout[part]
+            if layout < 0:
+                continue
+            code = codes[layout, event]
+            if code < 0:
+                continue
+            cell = part_base[part] + code
+            publications[cell] += 1
+            if part_masked[part]:
+                masks[cell, origins[event] >> 6] |= np.uint64(1) << np.uint64(origins[event] & 63)
+            _update(part_code[part], cell, part_column[part], event, ints, reals, valid, count, whole, low, real, rest)
+
+
+@njit(cache=True, nogil=True)
+def expand(events: Array, slots: Array, part_offsets: Array, part_layout: Array, codes: Array) -> Any:
+    """One row per update: (part, code, event). For when cells are too many to lie side by side."""
+    total = 0
+    for pair in range(len(events)):
+        for part in range(part_offsets[slots[pair]], part_offsets[slots[pair] + 1]):
+            if part_layout[part] >= 0 and codes[part_layout[part], events[pair]] >= 0:
+                total += 1
+    parts, cells, rows = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
+    at = 0
+    for pair in range(len(events)):
+        for part in range(part_offsets[slots[pair]], part_offsets[slots[pair] + 1]):
+            if part_layout[part] >= 0 and codes[part_layout[part], events[pair]] >= 0:
+                parts[at], cells[at], rows[at] = part, codes[part_layout[part], events[pair]], events[pair]
+                at += 1
+    return parts, cells, rows
+
+
+@njit(cache=True, nogil=True)
+def update_cells(
+    cells: Array, parts: Array, rows: Array, part_code: Array, part_column: Array, part_masked: Array, origins: Array,
+    ints: Array, reals: Array, valid: Array,
+    publications: Array, masks: Array, count: Array, whole: Array, low: Array, real: Array, rest: Array,
+) -> None:  # fmt: skip
+    """The same as `accumulate`, over updates whose cells are already known."""
+    for at in range(len(cells)):
+        cell, part, event = cells[at], parts[at], rows[at]
+        publications[cell] += 1
+        if part_masked[part]:
+            masks[cell, origins[event] >> 6] |= np.uint64(1) << np.uint64(origins[event] & 63)
+        _update(part_code[part], cell, part_column[part], event, ints, reals, valid, count, whole, low, real, rest)
+
+
+@njit(cache=True, nogil=True)
+def windows_over(runs: Array, slices: Array, steps: Array, spans: Array) -> Any:
+    """The windows that hold at least one cell: (run, window number, first cell, cell behind the last).
+
+    Run r is the cells [runs[r], runs[r+1]), one part and group, their slices rising.
+    """
+    total = 0
+    for fill in range(2):
+        if fill:
+            run_of, number_of = np.empty(total, np.int64), np.empty(total, np.int64)
+            first_of, last_of = np.empty(total, np.int64), np.empty(total, np.int64)
+        at = 0
+        for run in range(len(runs) - 1):
+            begin, end = runs[run], runs[run + 1]
+            step, span = steps[run], spans[run]
+            low = high = begin
+            number = -((span - 1 - slices[begin]) // step) if begin < end else 0
+            while low < end:
+                first = step * number
+                while low < end and slices[low] < first:
+                    low += 1
+                if low == end:
+                    break
+                if high < low:
+                    high = low
+                while high < end and slices[high] < first + span:
+                    high += 1
+                if low == high:
+                    number = -((span - 1 - slices[low]) // step)
+                    if step * number <= first:
+                        number = first // step + 1
+                    continue
+                if fill:
+                    run_of[at], number_of[at], first_of[at], last_of[at] = run, number, low, high
+                at += 1
+                number += 1
+        total = at
+    return run_of, number_of, first_of, last_of
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _combine(code: int, n: int, i: int, j: int, a: float, b: float, m: int, k: int, h: int, c: float, d: float) -> Any:
+    if n == 0:
+        return m, k, h, c, d
+    if m == 0:
+        return n, i, j, a, b
+    if code == REAL_TOTAL:
+        new = a + c
+        lost = (a - new) + c if abs(a) >= abs(c) else (c - new) + a
+        return n + m, i, j, new, b + d + lost
+    if code == WHOLE_TOTAL:
+        return n + m, i + k, j + h, a, b
+    if code == MOMENTS:
+        distance = c - a
+        share = m / (n + m)
+        return n + m, i, j, a + distance * share, b + d + distance * distance * n * share
+    if code == LOWEST:
+        return n + m, min(i, k), j, a, b
+    if code == HIGHEST:
+        return n + m, max(i, k), j, a, b
+    if code == LOWEST_REAL:
+        return n + m, i, j, min(a, c), b
+    if code == HIGHEST_REAL:
+        return n + m, i, j, max(a, c), b
+    return n + m, i, j, a, b
+
+
+@njit(cache=True, nogil=True)
+def slide(
+    code: int, runs: Array, first: Array, last: Array,
+    count: Array, whole: Array, low: Array, real: Array, rest: Array,
+) -> Any:  # fmt: skip
+    """Merge the cells [first, last) of each window, both ends rising within a run.
+
+    Two stacks: the merged tails of the older cells, and the merge of all newer ones; each cell is merged a constant
+    number of times however many windows it lies in.
+    """
+    total = len(first)
+    out_count, out_whole, out_low = np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.int64)
+    out_real, out_rest = np.zeros(total), np.zeros(total)
+    cells = len(count)
+    tail_count, tail_whole, tail_low = np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+    tail_real, tail_rest = np.zeros(cells), np.zeros(cells)
+    split = high = 0
+    n, i, j, a, b = 0, 0, 0, 0.0, 0.0
+    previous = -1
+    for w in range(total):
+        if runs[w] != previous or first[w] >= split:
+            # Everything up to the end of this window becomes the older stack.
+            previous = runs[w]
+            n, i, j, a, b = 0, 0, 0, 0.0, 0.0
+            for cell in range(last[w] - 1, first[w] - 1, -1):
+                n, i, j, a, b = _combine(
+                    code, count[cell], whole[cell], low[cell], real[cell], rest[cell], n, i, j, a, b
+                )
+                tail_count[cell], tail_whole[cell], tail_low[cell] = n, i, j
+                tail_real[cell], tail_rest[cell] = a, b
+            split = high = last[w]
+            n, i, j, a, b = 0, 0, 0, 0.0, 0.0
+        while high < last[w]:
+            n, i, j, a, b = _combine(code, n, i, j, a, b, count[high], whole[high], low[high], real[high], rest[high])
+            high += 1
+        at = first[w]
+        out_count[w], out_whole[w], out_low[w], out_real[w], out_rest[w] = _combine(
+            code, tail_count[at], tail_whole[at], tail_low[at], tail_real[at], tail_rest[at], n, i, j, a, b
+        )
+    return out_count, out_whole, out_low, out_real, out_rest
+
+
+@njit(cache=True, nogil=True)
+def union_over(masks: Array, first: Array, last: Array) -> Any:
+    """The union of the masks [first, last) of each window."""
+    out = np.zeros((len(first), masks.shape[1]), np.uint64)
+    for window in range(len(first)):
+        for cell in range(first[window], last[window]):
+            for word in range(masks.shape[1]):
+                out[window, word] |= masks[cell, word]
+    return out

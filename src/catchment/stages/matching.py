@@ -1,0 +1,171 @@
+"""From a batch of publications to everything that one pass over it yields.
+
+Called on the executor for each Arrow batch, by Spark and later by brokers: refuse, match, deliver, count, aggregate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catchment.model.events import problems
+from catchment.stages.partials import partials_of
+from catchment.stages.plan import Plan, TopicPlan
+
+__all__ = ["Crossings", "PassResult", "Wanted", "run_pass"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the pass is asked for; what nobody asked for is not computed."""
+
+    partials: bool = True
+    deliveries: bool = True
+    crossings: bool = True
+    origins: bool = True
+    """Keep with each partial the brokers its events came from, for the traffic of `early`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """Publications by where they came from and who wants them: rows of (origin, wanted at, wanted raw at)."""
+
+    origin: Ints
+    wanted_at: npt.NDArray[np.uint64]
+    wanted_raw_at: npt.NDArray[np.uint64]
+    messages: Ints
+    size_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """Everything that a batch yields."""
+
+    refused: tuple[npt.NDArray[np.int64], pa.Array]
+    """Rows of the batch, and the reasons."""
+    late: Ints
+    """Rows of the batch behind the watermark."""
+    latest_us: dict[str, int]
+    """Per broker the latest time stamp among accepted events."""
+    deliveries: list[tuple[pa.Array, pa.Array]]
+    """(subscription, event id) columns."""
+    partials: list[pa.RecordBatch]
+    crossings: list[Crossings]
+
+
+def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us: int | None = None) -> PassResult:
+    """Match a batch of publications, cast to the plan's types, against all subscriptions at once."""
+    reasons = problems(batch, plan.schemas if "*" not in plan.schemas else None, plan.brokers if plan.has_overlay else None)
+    everything = np.arange(batch.num_rows)
+    refused_rows, refused_reasons = everything[:0], pa.array([], pa.string())
+    accepted = everything
+    if reasons is not None:
+        refused = reasons.is_valid().to_numpy(zero_copy_only=False)
+        refused_rows, refused_reasons = everything[refused], reasons.drop_null()
+        accepted = everything[~refused]
+    times = batch.column("ts").cast(pa.int64())
+    late = accepted[:0]
+    if watermark_us is not None:
+        behind = times.to_numpy(zero_copy_only=False)[accepted] < watermark_us
+        late, accepted = accepted[behind], accepted[~behind]
+    kept = batch if len(accepted) == batch.num_rows else batch.take(pa.array(accepted))
+    deliveries: list[tuple[pa.Array, pa.Array]] = []
+    partials: list[pa.RecordBatch] = []
+    crossings: list[Crossings] = []
+    for topic, rows in _by_topic(kept, plan):
+        pairs = topic.matcher.match_slots(rows)
+        events, slots = pairs[0].astype(np.int64, copy=False), pairs[1].astype(np.int64, copy=False)
+        if wanted.deliveries and topic.regular:
+            deliveries.append(_deliveries(topic, rows, events, slots))
+        if not wanted.partials and not wanted.crossings:
+            continue
+        origins = _origins(plan, rows)
+        if wanted.partials:
+            partials += partials_of(topic, rows, events, slots, origins, len(plan.brokers) if wanted.origins else 1)
+        if wanted.crossings:
+            crossings.append(_crossings(topic, rows, events, slots, origins))
+    return PassResult((refused_rows, refused_reasons), late, _latest(kept), deliveries, partials, crossings)
+
+
+def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.RecordBatch]]:
+    if not batch.num_rows:
+        return []
+    topics = batch.column("topic")
+    if pa.types.is_dictionary(topics.type):
+        topics = topics.cast(pa.string())
+    names = pc.unique(topics).to_pylist()
+    if len(names) == 1:
+        return [(plan.topics[names[0]], batch)] if names[0] in plan.topics else []
+    return [
+        (plan.topics[name], batch.filter(pc.equal(topics, name))) for name in sorted(names) if name in plan.topics
+    ]
+
+
+def _latest(batch: pa.RecordBatch) -> dict[str, int]:
+    if not batch.num_rows:
+        return {}
+    times = pa.table({"broker": batch.column("broker"), "ts": batch.column("ts").cast(pa.int64())})
+    latest = times.group_by("broker").aggregate([("ts", "max")])
+    return dict(zip(latest.column("broker").to_pylist(), latest.column("ts_max").to_pylist(), strict=True))
+
+
+def _origins(plan: Plan, batch: pa.RecordBatch) -> Ints:
+    if not plan.has_overlay:
+        return np.zeros(batch.num_rows, np.int64)
+    index = pc.index_in(batch.column("broker"), value_set=pa.array(plan.brokers, batch.column("broker").type))
+    return index.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _deliveries(topic: TopicPlan, batch: pa.RecordBatch, events: Ints, slots: Ints) -> tuple[pa.Array, pa.Array]:
+    counts = np.diff(topic.regular_offsets)[slots]
+    rows = np.repeat(events, counts)
+    starts = np.repeat(topic.regular_offsets[:-1][slots], counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    members = topic.regular_members[starts + within]
+    names = pa.array(topic.regular, pa.string())
+    return names.take(pa.array(members)), batch.column("event_id").take(pa.array(rows))
+
+
+def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Ints, slots: Ints, origins: Ints) -> Crossings:
+    words = topic.wanted_at.shape[1]
+    wanted = np.zeros((batch.num_rows, 2 * words), np.uint64)
+    both = np.concatenate([topic.wanted_at, topic.wanted_raw_at], axis=1)
+    edges = np.flatnonzero(np.diff(events, prepend=-1))
+    if len(edges):
+        wanted[events[edges]] = np.bitwise_or.reduceat(both[slots], edges, axis=0)
+    sizes = event_bytes(batch)
+    keys = np.concatenate([origins[:, None].view(np.uint64), wanted], axis=1)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    return Crossings(
+        distinct[:, 0].astype(np.int64),
+        np.ascontiguousarray(distinct[:, 1 : 1 + words]),
+        np.ascontiguousarray(distinct[:, 1 + words :]),
+        np.bincount(inverse, minlength=len(distinct)).astype(np.int64),
+        np.bincount(inverse, weights=sizes, minlength=len(distinct)).astype(np.int64),
+    )
+
+
+HEADER_BYTES = 24
+"""Id, topic and time of an event on the wire."""
+
+
+def event_bytes(batch: pa.RecordBatch) -> npt.NDArray[Any]:
+    """The size of each event on the wire: a header, and what each attribute that is there takes."""
+    sizes = np.full(batch.num_rows, HEADER_BYTES, np.int64)
+    for name in batch.schema.names:
+        if name in ("event_id", "topic", "broker", "ts"):
+            continue
+        column = batch.column(name)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            sizes += pc.fill_null(pc.add(pc.binary_length(column), 4), 0).to_numpy(zero_copy_only=False)
+        else:
+            sizes += column.is_valid().to_numpy(zero_copy_only=False) * (1 if pa.types.is_boolean(column.type) else 8)
+    return sizes

@@ -1,0 +1,253 @@
+"""Subscriptions compiled for the data plane: which questions there are, who asks them, what each event must update.
+
+    subscription ──► filter ──► question (filter, window, group keys) ──► parts (state, attribute)
+
+Subscriptions that ask the same thing of the same filter meet in one question. Questions and parts are named by a hash
+of their meaning, so that partials outlive the version of the plan that made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from catchment.matching import Matcher
+from catchment.model.errors import SubscriptionError
+from catchment.model.filter import Filter
+from catchment.model.operators import Measure
+from catchment.model.schema import Schema, Type
+from catchment.model.subscription import Query, Subscription
+from catchment.model.window import Window
+from catchment.overlay import Overlay, mask_of, word_count
+
+__all__ = ["Active", "Asker", "Layout", "Part", "Plan", "Question", "TopicPlan", "compile_plan"]
+
+NO_OVERLAY = "-"
+"""The broker of everyone where there is no overlay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A subscription from some moment on."""
+
+    subscription: Subscription
+    since_us: int | None = None
+    """Windows that begin earlier are left out; None is none."""
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Layout:
+    """How events fall into cells: by slice of a window and by group."""
+
+    window: Window
+    group_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One state over one attribute, shared by all measures that it can answer."""
+
+    state: str
+    attribute: str | None
+    kind: Type
+
+    @property
+    def id(self) -> int:
+        return _hash(self.state, self.attribute or "*", self.kind.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """An aggregate subscription that a question answers."""
+
+    name: str
+    broker: int
+    since_us: int | None
+    incarnation: int
+    outputs: tuple[tuple[str, Measure, int], ...]
+    """Name, measure, and which of the question's parts holds its state."""
+    having: Filter | None
+    having_measures: tuple[tuple[Measure, int], ...]
+
+
+@dataclass(slots=True)
+class Question:
+    """What is computed once for all who ask it."""
+
+    topic: str
+    where: Filter
+    layout: Layout
+    key_types: tuple[Type, ...]
+    parts: list[Part] = field(default_factory=list)
+    askers: list[Asker] = field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        window = self.layout.window
+        return _hash(self.topic, str(self.where), str(window.size_us), str(window.shift_us), *self.layout.group_keys)
+
+    def part_of(self, measure: Measure, schema: Schema) -> int:
+        kind = schema[measure.attribute] if measure.attribute is not None else Type.INT
+        part = Part(measure.state(kind).name, measure.attribute, kind)
+        if part not in self.parts:
+            self.parts.append(part)
+        return self.parts.index(part)
+
+
+@dataclass(slots=True)
+class TopicPlan:
+    """All that the events of one topic must be matched against and update; arrays are by matcher slot."""
+
+    topic: str
+    schema: Schema
+    matcher: Matcher
+    layouts: list[Layout]
+    parts: list[tuple[int, Part, int, bool]]
+    """Question id, part, layout, and whether it is the first of its question; in the order of slots."""
+    part_offsets: npt.NDArray[np.int64]
+    regular: list[str]
+    regular_offsets: npt.NDArray[np.int64]
+    regular_members: npt.NDArray[np.int64]
+    wanted_at: npt.NDArray[np.uint64]
+    wanted_raw_at: npt.NDArray[np.uint64]
+    """[slots, words]: the brokers with any subscription of this filter, and those with a regular one."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """One version of all subscriptions, compiled."""
+
+    schemas: Mapping[str, Schema]
+    brokers: tuple[str, ...]
+    topics: dict[str, TopicPlan]
+    questions: dict[int, Question]
+    regular_names: tuple[str, ...]
+    has_overlay: bool
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attribute columns that the stages read."""
+        used = {name for topic in self.topics.values() for name in topic.schema if name not in ("broker", "ts")}
+        return tuple(sorted(used))
+
+
+def compile_plan(
+    active: Iterable[Active], schemas: Mapping[str, Schema], overlay: Overlay | None, *, open_topics: bool = False
+) -> Plan:
+    """Check every subscription against schemas and overlay, and share what can be shared.
+
+    With `open_topics` a topic without a schema of its own has the one under "*".
+    """
+    builders: dict[str, _TopicBuilder] = {}
+    brokers = overlay.brokers if overlay is not None else (NO_OVERLAY,)
+    names: set[str] = set()
+    known = dict(schemas)
+    for one in active:
+        subscription = one.subscription
+        if subscription.name in names:
+            raise SubscriptionError(f"two subscriptions are named {subscription.name!r}; each name is accepted once")
+        names.add(subscription.name)
+        topic = subscription.query.topic
+        if open_topics:
+            known.setdefault(topic, schemas["*"])
+        query = subscription.within(known)
+        if topic not in builders:
+            builders[topic] = _TopicBuilder(topic, known[topic].with_implicit(), len(brokers))
+        builders[topic].add(one, query, _broker_of(subscription, overlay))
+    topics = {topic: builder.build() for topic, builder in sorted(builders.items())}
+    questions = {q.id: q for builder in builders.values() for q in builder.questions.values()}
+    regular = tuple(name for topic in topics.values() for name in topic.regular)
+    return Plan(known, brokers, topics, questions, regular, overlay is not None)
+
+
+def _broker_of(subscription: Subscription, overlay: Overlay | None) -> int:
+    if overlay is None:
+        return 0
+    if subscription.at is None:
+        if len(overlay) == 1:
+            return 0
+        raise SubscriptionError(
+            f"subscription {subscription.name!r} names no broker; accepted is at=… with one of the overlay's brokers"
+        )
+    return overlay.require(subscription.at)
+
+
+class _TopicBuilder:
+    def __init__(self, topic: str, schema: Schema, broker_count: int) -> None:
+        self._topic, self._schema = topic, schema
+        self._broker_count = broker_count
+        self._filters: dict[Filter, int] = {}
+        self._regular: list[tuple[int, str, int]] = []
+        self.questions: dict[tuple[Filter, Layout], Question] = {}
+
+    def add(self, one: Active, query: Query, broker: int) -> None:
+        number = self._filters.setdefault(query.where, len(self._filters))
+        asked = query.aggregate
+        if asked is None:
+            self._regular.append((number, one.subscription.name, broker))
+            return
+        layout = Layout(asked.window, asked.group_keys)
+        key_types = tuple(self._schema[key] for key in asked.group_keys)
+        question = self.questions.setdefault(
+            (query.where, layout), Question(self._topic, query.where, layout, key_types)
+        )
+        outputs = tuple((o.name, o.measure, question.part_of(o.measure, self._schema)) for o in asked.outputs)
+        having_measures = tuple((m, question.part_of(m, self._schema)) for m in asked.having_measures)
+        question.askers.append(
+            Asker(
+                one.subscription.name, broker, one.since_us, one.incarnation, outputs, asked.having, having_measures
+            )
+        )
+
+    def build(self) -> TopicPlan:
+        matcher = Matcher({number: where for where, number in self._filters.items()}, self._used_schema())
+        slots = {number: matcher.slot_of(number) for number in self._filters.values()}
+        slot_count = max(slots.values(), default=-1) + 1
+        layouts = sorted({question.layout for question in self.questions.values()})
+        layout_numbers = {layout: number for number, layout in enumerate(layouts)}
+        parts_of: list[list[tuple[int, Part, int, bool]]] = [[] for _ in range(slot_count)]
+        wanted = np.zeros((slot_count, word_count(self._broker_count)), np.uint64)
+        wanted_raw = np.zeros_like(wanted)
+        for question in self.questions.values():
+            slot = slots[self._filters[question.where]]
+            layout = layout_numbers[question.layout]
+            parts_of[slot] += [(question.id, part, layout, n == 0) for n, part in enumerate(question.parts)]
+            wanted[slot] |= mask_of([asker.broker for asker in question.askers], self._broker_count)
+        members: list[list[int]] = [[] for _ in range(slot_count)]
+        for index, (number, _, broker) in enumerate(self._regular):
+            members[slots[number]].append(index)
+            wanted_raw[slots[number]] |= mask_of([broker], self._broker_count)
+        return TopicPlan(
+            topic=self._topic,
+            schema=self._used_schema(),
+            matcher=matcher,
+            layouts=layouts,
+            parts=[part for parts in parts_of for part in parts],
+            part_offsets=_offsets(parts_of),
+            regular=[name for _, name, _ in self._regular],
+            regular_offsets=_offsets(members),
+            regular_members=np.array([index for one in members for index in one], np.int64),
+            wanted_at=wanted | wanted_raw,
+            wanted_raw_at=wanted_raw,
+        )
+
+    def _used_schema(self) -> Schema:
+        used = {name for where in self._filters for name in where.attributes}
+        for question in self.questions.values():
+            used.update(question.layout.group_keys)
+            used.update(part.attribute for part in question.parts if part.attribute is not None)
+        return Schema({name: self._schema[name] for name in sorted(used)})
+
+
+def _offsets(lists: Sequence[Sequence[object]]) -> npt.NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum([len(one) for one in lists], dtype=np.int64))).astype(np.int64)
+
+
+def _hash(*texts: str) -> int:
+    digest = blake2b("\x1f".join(texts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
