@@ -182,7 +182,7 @@ class QuantileSketch(BlobState):
 
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         sketch = datasketches.kll_doubles_sketch(KLL_K)
-        sketch.update(np.asarray(values, np.float64))
+        sketch.update(np.array(values, np.float64))  # a writable copy is what it takes
         return bytes(sketch.serialize())
 
     def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:

@@ -187,7 +187,7 @@ def _lines_of_window(
         if not asked.having.matches(facts):
             return []
     start, end = asked.window.bounds_us(number)
-    texts = tuple((key, key_text(value, schema[key])) for key, value in zip(asked.group_keys, group, strict=True))
+    texts = tuple(sorted((key, key_text(value, schema[key])) for key, value in zip(asked.group_keys, group, strict=True)))
     lines = []
     for output in asked.outputs:
         result = results[output.measure]
