@@ -1,0 +1,5 @@
+"""Which filters match which events: the index behind subscriptions."""
+
+from catchment.matching.matcher import Matcher
+
+__all__ = ["Matcher"]

@@ -1,0 +1,262 @@
+"""Which filters match which events.
+
+`Matcher` is the package's public class: made by the data plane from a snapshot's filters, asked once per batch, changed
+when subscriptions come and go. It is sent to Spark's executors as it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from catchment.matching.columns import Plan, columns_of, columns_of_event
+from catchment.matching.encoding import Check, Space
+from catchment.matching.index import Index
+from catchment.matching.kernel import find
+from catchment.matching.memory import Array
+from catchment.matching.owners import Registry
+from catchment.matching.reading import FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE, read
+from catchment.matching.workspace import BITS_MAX, Workspace
+from catchment.model.errors import EventError, FilterError
+from catchment.model.filter import Filter
+from catchment.model.schema import Schema
+
+__all__ = ["Matcher"]
+
+STRETCH_ROWS = 8192
+"""Events matched together: enough to use what is in the cache many times over, few enough to stay there."""
+SMALL_ENTRIES = 1024
+"""Until so many entries are there the cells are drawn anew now and then; what so many show is typical of the rest."""
+
+_PROBLEMS = {
+    NOT_FINITE: "is no finite number; accepted are finite numbers",
+    TOO_LARGE: "does not fit; accepted are integers of 64 bits above -2^63, and times that fit as microseconds",
+    NOT_A_FLOAT: "is an integer that no double equals; accepted are doubles",
+}
+
+
+class Matcher:
+    """Filters by id, over events of one schema.
+
+    `match` does not change the matcher as far as anyone can see, but `add` and `remove` do: callers that share one between
+    threads must keep these apart.
+    """
+
+    def __init__(self, filters: Mapping[Any, Filter], schema: Schema | pa.Schema | Mapping[str, object]) -> None:
+        self.schema = Schema.of(schema)
+        space = Space(self.schema)
+        owned = [
+            (identifier, [space.checks(c) for c in condition.within(self.schema).disjuncts])
+            for identifier, condition in filters.items()
+        ]
+        self._build(space, owned)
+
+    def _build(self, space: Space, owned: list[tuple[Any, list[tuple[Check, ...]]]]) -> None:
+        space.vocabulary.settle()
+        self._space = space
+        self._registry = Registry()
+        self._plans: list[Plan] = []
+        self._workspace: Workspace | None = None
+        self._version = 0
+        numbers: dict[tuple[Check, ...], int] = {}
+        for _, conjunctions in owned:
+            for checks in conjunctions:
+                numbers.setdefault(checks, len(numbers))
+        self._index = Index(space, list(numbers))
+        order = self._index.order
+        for identifier, conjunctions in owned:
+            self._registry.enter(identifier, sorted({int(order[numbers[checks]]) for checks in conjunctions}))
+        self._drawn_for = self._index.entry_count
+        self._entries = _by_hash(self._index)
+
+    def __len__(self) -> int:
+        return len(self._registry.slots)
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._registry.slots
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._registry.slots)
+
+    def id_of(self, slot: int) -> Any:
+        return self._registry.ids[slot]
+
+    def slot_of(self, identifier: Hashable) -> int:
+        try:
+            return self._registry.slots[identifier]
+        except KeyError:
+            raise FilterError(f"no filter has the id {identifier!r}") from None
+
+    # -- matching -------------------------------------------------------------------------------------------------
+
+    def match(self, events: pa.Table | pa.RecordBatch) -> tuple[Array, Array]:
+        """Indices of events and ids of filters, aligned: each pair once, in the order of events."""
+        rows, slots = self.match_slots(events)
+        return rows, self._registry.ids[slots] if len(slots) else np.zeros(0, np.object_)
+
+    def match_slots(self, events: pa.Table | pa.RecordBatch) -> tuple[Array, Array]:
+        """As `match`, with slots instead of ids; both arrays are int32."""
+        if isinstance(events, pa.RecordBatch):
+            return self._match_batch(events)
+        if events.num_columns and events.column(0).num_chunks > 1 + events.num_rows // 1024:
+            events = events.combine_chunks()
+        found, first = [], 0
+        for batch in events.to_batches():
+            rows, slots = self._match_batch(batch)
+            found.append((rows + np.int32(first) if first else rows, slots))
+            first += batch.num_rows
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            # No batches: no rows, or rows without any column.
+            empty = pa.record_batch([pa.nulls(events.num_rows)], ["…"])
+            return self._match_batch(empty)
+        return np.concatenate([rows for rows, _ in found]), np.concatenate([slots for _, slots in found])
+
+    def match_one(self, event: Mapping[str, object]) -> list[Any]:
+        """The ids of the filters that match one event, given as attribute to value."""
+        columns, alive = columns_of_event(event, self.schema)
+        _, slots = self._match_columns(columns, 1)
+        del alive
+        return [self._registry.ids[slot] for slot in slots.tolist()]
+
+    def _match_batch(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
+        columns, alive = columns_of(batch, self.schema, self._plans)
+        found = self._match_columns(columns, batch.num_rows)
+        del alive
+        return found
+
+    def _match_columns(self, columns: Array, rows: int) -> tuple[Array, Array]:
+        workspace, self._workspace = self._workspace, None
+        if workspace is None or workspace.version != self._version:
+            workspace = Workspace(self._version)
+        index, space = self._index, self._space
+        lanes, constants, pieces = index.lanes(), space.vocabulary.view(), space.pieces.view()
+        checks, blocks, owners = index.checks(), index.view(), self._registry.view()
+        stretch = self._stretch_rows()
+        found = []
+        for first in range(0, rows, stretch):
+            count = min(stretch, rows - first)
+            codes, cells = workspace.codes_and_cells(count, len(space.lanes))
+            self._read(columns, first, lanes, constants, pieces, workspace, codes, cells)
+            row, slot = find(blocks, checks, owners, codes, cells, workspace.memo.bits)
+            if first:
+                row += np.int32(first)
+            found.append((row, slot))
+        self._workspace = workspace
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            return np.zeros(0, np.int32), np.zeros(0, np.int32)
+        return np.concatenate([row for row, _ in found]), np.concatenate([slot for _, slot in found])
+
+    def _read(
+        self,
+        columns: Array,
+        first: int,
+        lanes: Any,
+        constants: Any,
+        pieces: Any,
+        workspace: Workspace,
+        codes: Array,
+        cells: Array,
+    ) -> None:
+        while True:
+            was_empty = workspace.memo.counts[0] == 0
+            problem, attribute, row = read(columns, first, lanes, constants, pieces, workspace.memo, codes, cells)
+            if problem == FINE:
+                return
+            if problem != MEMO_FULL:
+                name = self._space.attributes[attribute]
+                raise EventError(f"column {name!r} in row {first + row} {_PROBLEMS[problem]}")
+            workspace.make_room(was_empty)
+
+    def _stretch_rows(self) -> int:
+        """Fewer rows where each needs much memory."""
+        width = int(((self._space.pieces.count + 63) >> 6).sum())
+        return max(64, min(STRETCH_ROWS, 2**22 // (10 * len(self._space.lanes) + 1), BITS_MAX // (width + 1)))
+
+    # -- changing -------------------------------------------------------------------------------------------------
+
+    def add(self, identifier: Hashable, condition: Filter) -> None:
+        """Match another filter from now on."""
+        if identifier in self._registry.slots:
+            raise FilterError(f"there is already a filter with the id {identifier!r}; remove it first")
+        conjunctions = {self._space.checks(c): None for c in condition.within(self.schema).disjuncts}
+        # Even without a new text a new lane or piece makes what is remembered about strings incomplete.
+        self._version += 1
+        if self._space.vocabulary.settle():
+            self._index.resolve()
+        self._registry.enter(identifier, [self._entry(checks) for checks in conjunctions])
+        if 64 <= self._index.entry_count <= SMALL_ENTRIES and self._index.entry_count >= 4 * self._drawn_for:
+            self._redraw()
+
+    def remove(self, identifier: Hashable) -> None:
+        if identifier not in self._registry.slots:
+            raise FilterError(f"no filter has the id {identifier!r}")
+        for entry in self._registry.leave(identifier):
+            key = int(self._index.hash[entry])
+            self._entries[key].remove(entry)
+            if not self._entries[key]:
+                del self._entries[key]
+            self._index.remove(entry)
+
+    def _entry(self, checks: tuple[Check, ...]) -> int:
+        """The entry of these checks, shared if there is one already."""
+        for entry in self._entries.get(hash(checks), ()):
+            if self._index.checks_of(entry) == checks:
+                return entry
+        entry = self._index.add(checks)
+        self._entries.setdefault(hash(checks), []).append(entry)
+        return entry
+
+    def _redraw(self) -> None:
+        """Draw the cells again where the filters now are."""
+        old = self._index
+        alive = [entry for entries in self._entries.values() for entry in entries]
+        self._index = Index(self._space, [old.checks_of(entry) for entry in alive])
+        order = np.full(old.entry_count, -1, np.int64)
+        order[alive] = self._index.order
+        self._registry.move(order)
+        self._drawn_for = self._index.entry_count
+        self._entries = _by_hash(self._index)
+
+    def rebuilt(self) -> Matcher:
+        """A matcher of the same filters, built anew: as fast as one that never changed, without texts nobody mentions.
+
+        Slots are given anew. For callers that have added or removed a good part of all filters; takes as long as building.
+        """
+        space = Space(self.schema)
+        registry = self._registry
+        owned = [
+            (
+                identifier,
+                [
+                    tuple(sorted(space.translated(check, self._space) for check in self._index.checks_of(entry)))
+                    for entry in registry.entries[slot]
+                ],
+            )
+            for identifier, slot in registry.slots.items()
+        ]
+        made = Matcher.__new__(Matcher)
+        made.schema = self.schema
+        made._build(space, owned)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Plans and workspace belong to the process; the hash table is quickly made again.
+        return {**self.__dict__, "_plans": [], "_workspace": None, "_entries": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._entries = _by_hash(self._index)
+
+
+def _by_hash(index: Index) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in index.living():
+        found.setdefault(int(index.hash[entry]), []).append(entry)
+    return found

@@ -1,0 +1,50 @@
+"""What one call of `match` works in, kept from call to call because making it anew costs more than a small batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from catchment.matching.reading import Memo
+
+__all__ = ["TEXTS_MAX", "Workspace"]
+
+TEXTS_MAX, POOL_MAX, BITS_MAX = 2**17, 2**24, 2**23
+"""Distinct strings, their bytes, and 64-bit words of pieces that are remembered; at the limit all are forgotten."""
+
+
+class Workspace:
+    """Codes and cells of a stretch of events, and the memo of strings. Used by one call at a time."""
+
+    def __init__(self, version: int, texts: int = 256, pool: int = 2**13, bits: int = 2**8) -> None:
+        self.version = version
+        self._sizes = texts, pool, bits
+        self._codes, self._cells = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.uint16)
+        self.memo = _memo(texts, pool, bits)
+
+    def codes_and_cells(self, rows: int, lanes: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+        if self._codes.shape[0] < rows or self._codes.shape[1] != lanes:
+            self._codes, self._cells = np.empty((rows, lanes), np.int64), np.empty((rows, lanes), np.uint16)
+        return self._codes[:rows], self._cells[:rows]
+
+    def make_room(self, was_empty: bool) -> None:
+        """Forget all strings; and remember twice as many from now on, up to the limits or as one stretch needs."""
+        limits = (2**62,) * 3 if was_empty else (TEXTS_MAX, POOL_MAX, BITS_MAX)
+        texts, pool, bits = (max(size, min(2 * size, limit)) for size, limit in zip(self._sizes, limits, strict=True))
+        self._sizes = texts, pool, bits
+        self.memo = _memo(texts, pool, bits)
+
+
+def _memo(texts: int, pool: int, bits: int) -> Memo:
+    return Memo(
+        table=np.full(1 << (2 * texts - 1).bit_length(), -1, np.int32),
+        hash=np.empty(texts, np.uint64),
+        attribute=np.empty(texts, np.int32),
+        start=np.empty(texts, np.int64),
+        length=np.empty(texts, np.int64),
+        pool=np.empty(pool, np.uint8),
+        code=np.empty((texts, 2), np.int64),
+        cell=np.empty((texts, 2), np.uint16),
+        bits_at=np.empty(texts, np.int64),
+        bits=np.empty(bits, np.uint64),
+        counts=np.zeros(3, np.int64),
+    )
