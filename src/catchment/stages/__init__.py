@@ -5,6 +5,7 @@ from catchment.stages.matching import PassResult, Wanted, run_pass
 from catchment.stages.merging import Selection
 from catchment.stages.partials import PARTIAL_SCHEMA
 from catchment.stages.plan import Active, Plan, compile_plan
+from catchment.stages.wire import crossings_from, pass_rows, pass_schema
 
 __all__ = [
     "PARTIAL_SCHEMA",
@@ -15,6 +16,9 @@ __all__ = [
     "Selection",
     "Wanted",
     "compile_plan",
+    "crossings_from",
     "finish_rows",
+    "pass_rows",
+    "pass_schema",
     "run_pass",
 ]

@@ -52,8 +52,8 @@ class PassResult:
     """Rows of the batch, and the reasons."""
     late: Ints
     """Rows of the batch behind the watermark."""
-    latest_us: dict[str, int]
-    """Per broker the latest time stamp among accepted events."""
+    clocks: dict[str, tuple[int, int]]
+    """Per broker, of the accepted events: the latest time stamp, and how many there are."""
     deliveries: list[tuple[pa.Array, pa.Array]]
     """(subscription, event id) columns."""
     partials: list[pa.RecordBatch]
@@ -62,7 +62,8 @@ class PassResult:
 
 def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us: int | None = None) -> PassResult:
     """Match a batch of publications, cast to the plan's types, against all subscriptions at once."""
-    reasons = problems(batch, plan.schemas if "*" not in plan.schemas else None, plan.brokers if plan.has_overlay else None)
+    topics = plan.schemas if "*" not in plan.schemas else None
+    reasons = problems(batch, topics, plan.brokers if plan.has_overlay else None)
     everything = np.arange(batch.num_rows)
     refused_rows, refused_reasons = everything[:0], pa.array([], pa.string())
     accepted = everything
@@ -91,7 +92,7 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
             partials += partials_of(topic, rows, events, slots, origins, len(plan.brokers) if wanted.origins else 1)
         if wanted.crossings:
             crossings.append(_crossings(topic, rows, events, slots, origins))
-    return PassResult((refused_rows, refused_reasons), late, _latest(kept), deliveries, partials, crossings)
+    return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings)
 
 
 def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.RecordBatch]]:
@@ -108,12 +109,13 @@ def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.Rec
     ]
 
 
-def _latest(batch: pa.RecordBatch) -> dict[str, int]:
+def _clocks(batch: pa.RecordBatch) -> dict[str, tuple[int, int]]:
     if not batch.num_rows:
         return {}
     times = pa.table({"broker": batch.column("broker"), "ts": batch.column("ts").cast(pa.int64())})
-    latest = times.group_by("broker").aggregate([("ts", "max")])
-    return dict(zip(latest.column("broker").to_pylist(), latest.column("ts_max").to_pylist(), strict=True))
+    clocks = times.group_by("broker").aggregate([("ts", "max"), ("ts", "count")])
+    columns = (clocks.column(name).to_pylist() for name in ("broker", "ts_max", "ts_count"))
+    return {broker: (latest, count) for broker, latest, count in zip(*columns, strict=True)}
 
 
 def _origins(plan: Plan, batch: pa.RecordBatch) -> Ints:

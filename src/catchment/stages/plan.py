@@ -127,6 +127,8 @@ class Plan:
     topics: dict[str, TopicPlan]
     questions: dict[int, Question]
     regular_names: tuple[str, ...]
+    columns_of: Mapping[str, tuple[str, ...] | None]
+    """Of each regular subscription the attributes it wants; None is all."""
     has_overlay: bool
 
     @property
@@ -134,6 +136,16 @@ class Plan:
         """The attribute columns that the stages read."""
         used = {name for topic in self.topics.values() for name in topic.schema if name not in ("broker", "ts")}
         return tuple(sorted(used))
+
+    def summary(self) -> str:
+        """How much the subscriptions share."""
+        askers = sum(len(question.askers) for question in self.questions.values())
+        filters = sum(len(topic.matcher) for topic in self.topics.values())
+        parts = sum(len(question.parts) for question in self.questions.values())
+        return (
+            f"{askers} aggregate and {len(self.regular_names)} regular subscriptions on {len(self.topics)} topics: "
+            f"{filters} distinct filters, {len(self.questions)} questions, {parts} states"
+        )
 
 
 def compile_plan(
@@ -144,6 +156,7 @@ def compile_plan(
     With `open_topics` a topic without a schema of its own has the one under "*".
     """
     builders: dict[str, _TopicBuilder] = {}
+    columns_of: dict[str, tuple[str, ...] | None] = {}
     brokers = overlay.brokers if overlay is not None else (NO_OVERLAY,)
     names: set[str] = set()
     known = dict(schemas)
@@ -159,10 +172,12 @@ def compile_plan(
         if topic not in builders:
             builders[topic] = _TopicBuilder(topic, known[topic].with_implicit(), len(brokers))
         builders[topic].add(one, query, _broker_of(subscription, overlay))
+        if query.aggregate is None:
+            columns_of[subscription.name] = query.columns
     topics = {topic: builder.build() for topic, builder in sorted(builders.items())}
     questions = {q.id: q for builder in builders.values() for q in builder.questions.values()}
     regular = tuple(name for topic in topics.values() for name in topic.regular)
-    return Plan(known, brokers, topics, questions, regular, overlay is not None)
+    return Plan(known, brokers, topics, questions, regular, columns_of, overlay is not None)
 
 
 def _broker_of(subscription: Subscription, overlay: Overlay | None) -> int:

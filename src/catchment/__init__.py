@@ -1,0 +1,25 @@
+"""Catchment: content-based publish/subscribe that aggregates events on their way."""
+
+from catchment.matching import Matcher
+from catchment.model.errors import CatchmentError
+from catchment.model.filter import Filter, least_upper_bound
+from catchment.model.schema import Schema
+from catchment.model.subscription import Subscription
+from catchment.oracle import oracle
+from catchment.overlay import Overlay
+from catchment.pipeline.replay import Run, replay
+from catchment.pipeline.session import spark_session
+
+__all__ = [
+    "CatchmentError",
+    "Filter",
+    "Matcher",
+    "Overlay",
+    "Run",
+    "Schema",
+    "Subscription",
+    "least_upper_bound",
+    "oracle",
+    "replay",
+    "spark_session",
+]

@@ -1,0 +1,162 @@
+"""`replay`: every answer over a bounded table of publications, from one Spark job each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pyspark import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from catchment.model.errors import ConfigurationError
+from catchment.model.subscription import Subscription
+from catchment.model.times import duration_us
+from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
+from catchment.pipeline import shared_pass
+from catchment.pipeline.planner import Choice, choose
+from catchment.pipeline.plain_sql import plain_notifications
+from catchment.pipeline.publications import Catalog, deduplicated, prepared
+from catchment.pipeline.traffic import PLACEMENTS, Placement, traffic_of
+from catchment.stages import Active, Plan, Selection, Wanted, compile_plan
+
+__all__ = ["Delivery", "Engine", "Run", "replay"]
+
+Delivery = Literal["final", "revisions"]
+Engine = Literal["auto", "shared", "sql"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The results of a replay, each a DataFrame that computes when it is used.
+
+    `persist` keeps what one pass over the publications yields, so that several results cost one pass.
+    """
+
+    spark: SparkSession
+    plan: Plan
+    overlay: Overlay | None
+    placement: Placement
+    choice: Choice
+    _publications: DataFrame
+    _broadcast: Broadcast[Plan]
+    _rows: DataFrame | None = None
+
+    def persist(self) -> Run:
+        """The same run with everything that one pass yields kept in memory or on disk."""
+        several = self.overlay is not None and len(self.overlay) > 1
+        wanted = Wanted(crossings=several, origins=several)
+        rows = shared_pass.match(self._publications, self._broadcast, wanted).persist()
+        shared = Choice("shared", "one pass is kept for all results")
+        return Run(
+            self.spark, self.plan, self.overlay, self.placement, shared, self._publications, self._broadcast, rows
+        )
+
+    def unpersist(self) -> None:
+        if self._rows is not None:
+            self._rows.unpersist()
+
+    def _pass(self, **asked: bool) -> DataFrame:
+        if self._rows is not None:
+            return self._rows
+        nothing = {"partials": False, "deliveries": False, "crossings": False, "origins": False}
+        return shared_pass.match(self._publications, self._broadcast, Wanted(**{**nothing, **asked}))
+
+    @cached_property
+    def notifications(self) -> DataFrame:
+        """subscription, window_start, window_end, group, output, value, exact, publications, revision."""
+        if self.choice.engine == "sql":
+            return plain_notifications(self._publications, self.plan)
+        partials = shared_pass.partials_by_question(self._pass(partials=True))
+        return shared_pass.finish(partials, self._broadcast, Selection())
+
+    @cached_property
+    def deliveries(self) -> DataFrame:
+        """subscription, event_id: what regular subscriptions receive."""
+        rows = self._pass(deliveries=True).where("kind = 'delivery'")
+        return rows.select(F.col("name").alias("subscription"), F.explode("ids").alias("event_id"))
+
+    @cached_property
+    def rejected(self) -> DataFrame:
+        """event_id, reason: events that no subscription sees, and why."""
+        rows = self._pass().where("kind = 'refused'")
+        return rows.select(F.explode("ids").alias("event_id"), F.col("name").alias("reason"))
+
+    @cached_property
+    def traffic(self) -> DataFrame:
+        """source, target, kind, messages, bytes: what each directed link carries under the placement."""
+        if self.overlay is None:
+            return self.spark.createDataFrame([], _spark_schema())
+        tree = topic_tree(self.overlay)
+        rows = self._pass(partials=True, crossings=True, origins=True)
+        words = word_count(len(self.overlay)) if len(self.overlay) > 1 else 0
+        partials = shared_pass.partials_by_question(rows)
+        sent = shared_pass.messages(partials, self._broadcast, Selection(), words)
+        table = traffic_of(tree, self.placement, rows.where("kind = 'crossing'"), sent)
+        return self.spark.createDataFrame(table.to_pandas(), _spark_schema())
+
+    def delivered(self, subscription: str) -> DataFrame:
+        """The events that a regular subscription receives, with the columns it asked for."""
+        for topic in self.plan.topics.values():
+            if subscription in topic.regular:
+                wanted = self.deliveries.where(F.col("subscription") == subscription).select("event_id")
+                events = self._publications.join(wanted, "event_id", "left_semi")
+                columns = self.plan.columns_of[subscription]
+                return events if columns is None else events.select("event_id", *columns)
+        known = ", ".join(self.plan.regular_names) or "none"
+        raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
+
+    def explain(self) -> str:
+        """How the questions are answered, and why so."""
+        return f"{self.choice}\n{self.plan.summary()}"
+
+
+def replay(
+    spark: SparkSession,
+    publications: DataFrame,
+    *,
+    subscriptions: Iterable[Subscription],
+    overlay: Overlay | None = None,
+    placement: Placement = "early",
+    schema: Any = None,
+    lateness: str = "0 seconds",
+    delivery: Delivery = "final",
+    deduplicate: bool = False,
+    engine: Engine = "auto",
+) -> Run:
+    """Answer all subscriptions over a bounded DataFrame of publications.
+
+    `schema` is a mapping of topic to schema, one schema for all topics, or None: then the columns say it. A bounded
+    input is complete, so nothing in it is late and every value is final: `lateness` and `delivery` only say how the
+    same job would stream. Called on the driver; nothing runs until a result is used.
+    """
+    check_options(placement=placement, delivery=delivery, lateness=lateness)
+    catalog = Catalog.of(schema, publications)
+    plan = compile_plan(
+        (Active(subscription) for subscription in subscriptions), catalog.schemas, overlay, open_topics=catalog.is_open
+    )
+    events = prepared(publications, catalog)
+    if deduplicate:
+        events = deduplicated(events)
+    choice = choose(plan, engine)
+    return Run(spark, plan, overlay, placement, choice, events, spark.sparkContext.broadcast(plan))
+
+
+def check_options(*, placement: str, delivery: str, lateness: str) -> int:
+    """Refuse what no job can do; the lateness in microseconds."""
+    if placement not in PLACEMENTS:
+        raise ConfigurationError(f"placement is {placement!r}; accepted are {', '.join(PLACEMENTS)}")
+    if delivery not in ("final", "revisions"):
+        raise ConfigurationError(f"delivery is {delivery!r}; accepted are 'final' and 'revisions'")
+    lateness_us = duration_us(lateness)
+    if lateness_us < 0:
+        raise ConfigurationError(f"lateness is {lateness!r}; accepted is a duration of zero or more")
+    return lateness_us
+
+
+def _spark_schema() -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(LINK_TRAFFIC_SCHEMA)

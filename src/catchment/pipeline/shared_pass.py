@@ -1,0 +1,131 @@
+"""The stages inside Spark: one pass of `mapInArrow` over the events, one over their partials.
+
+    publications ─ mapInArrow(match, pre-aggregate) ─► rows ─ shuffle by question ─ mapInArrow(merge, finish) ─► values
+
+Partials, not events, are shuffled, and all parts of a question meet in one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Broadcast
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.pipeline.publications import event_id_type
+from catchment.stages import (
+    PARTIAL_SCHEMA,
+    Finished,
+    Plan,
+    Selection,
+    Wanted,
+    finish_rows,
+    pass_rows,
+    pass_schema,
+    run_pass,
+)
+
+__all__ = ["MESSAGE_SCHEMA", "finish", "match", "messages", "partials_by_question"]
+
+CELLS_AT_ONCE = 1_000_000
+"""Cells merged and finished together; what bounds the memory of a worker."""
+ROWS_AT_ONCE = 100_000
+
+MESSAGE_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("broker", pa.int64()),
+        ("origins", pa.list_(pa.int64())),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+"""What subscriptions cost on the links: partials by target and origins, notifications by broker."""
+
+
+def match(publications: DataFrame, plan: Broadcast[Plan], wanted: Wanted, watermark_us: int | None = None) -> DataFrame:
+    """Rows of `stages.wire` for prepared publications."""
+    schema = pass_schema(event_id_type(publications))
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        compiled = plan.value
+        for batch in batches:
+            yield from pass_rows(run_pass(compiled, batch, wanted=wanted, watermark_us=watermark_us), batch)
+
+    return publications.mapInArrow(run, from_arrow_schema(schema))
+
+
+def partials_by_question(rows: DataFrame) -> DataFrame:
+    """The partials among the rows, all of a question in one partition and side by side."""
+    partials = rows.where("kind = 'partial'").select(*PARTIAL_SCHEMA.names, *(c for c in ("fresh",) if c in rows.columns))
+    return partials.repartition("question").sortWithinPartitions("question", "part", "first")
+
+
+def finish(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int = 0) -> DataFrame:
+    """Notifications of the selected windows."""
+
+    def of(finished: Finished) -> Iterator[pa.RecordBatch]:
+        for batch in finished.notifications:
+            for begin in range(0, batch.num_rows, ROWS_AT_ONCE):
+                yield batch.slice(begin, ROWS_AT_ONCE)
+
+    run = _finisher(plan, selection, revision, 0, of)
+    return partials.mapInArrow(run, from_arrow_schema(NOTIFICATION_SCHEMA))
+
+
+def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, words: int) -> DataFrame:
+    """Partial and notification messages of the selected windows, as MESSAGE_SCHEMA."""
+
+    def of(finished: Finished) -> Iterator[pa.RecordBatch]:
+        rows = []
+        if finished.partials is not None:
+            sent = finished.partials
+            columns = (sent.target, sent.origins.view(np.int64), sent.messages, sent.size_bytes)
+            rows += [("partial", *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        rows += [("notification", broker, [], *sent) for broker, sent in sorted(finished.notified.items())]
+        if rows:
+            names = MESSAGE_SCHEMA.names
+            yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], MESSAGE_SCHEMA)
+
+    run = _finisher(plan, selection, 0, words, of)
+    return partials.mapInArrow(run, from_arrow_schema(MESSAGE_SCHEMA))
+
+
+def _finisher(
+    plan: Broadcast[Plan],
+    selection: Selection,
+    revision: int,
+    words: int,
+    of: Callable[[Finished], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in whole_questions(batches):
+            yield from of(finish_rows(rows, plan.value, selection=selection, revision=revision, words=words))
+
+    return run
+
+
+def whole_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut rows that are ordered by question into tables that end where a question ends and are not too large."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        questions = batch.column("question").to_numpy()
+        cells = np.cumsum(pc.list_value_length(batch.column("slices")).to_numpy())
+        edges = np.flatnonzero(np.diff(questions)) + 1
+        begin, done = 0, 0
+        for edge in edges.tolist():
+            if cells[edge - 1] - done >= CELLS_AT_ONCE:
+                yield pa.Table.from_batches([*pending, batch.slice(begin, edge - begin)])
+                pending, begin, done = [], edge, int(cells[edge - 1])
+        pending.append(batch.slice(begin))
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
