@@ -7,6 +7,7 @@ its negation are both false of null.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from sqlglot import exp
 from sqlglot import parse_one as _parse_one
@@ -16,9 +17,10 @@ from sqlglot.errors import SqlglotError
 from catchment.model.constraint import NOT_NULL, NULL, Constraint, Family, Pattern, Scalar
 from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import EVERY_EVENT, NO_EVENT, Filter
+from catchment.model.schema import Schema, Type
 from catchment.model.times import microseconds
 
-__all__ = ["SubscriptionSql", "column_name", "filter_of", "first_line", "parse_condition"]
+__all__ = ["ConditionReader", "SubscriptionSql", "column_name", "first_line", "parse_condition", "sql_text"]
 
 ACCEPTED = "=, !=, <, <=, >, >=, BETWEEN, IN, LIKE, IS [NOT] NULL, AND, OR, NOT between an attribute and literals"
 
@@ -28,12 +30,17 @@ class SubscriptionSql(Spark):
 
     class Tokenizer(Spark.Tokenizer):
         KEYWORDS = {word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}  # noqa: RUF012
+        # As in Spark 4, a quote within quotes is written twice or with a backslash.
+        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012
 
 
-Resolve = Callable[[exp.Expression], str | None]
+Resolve: TypeAlias = "Callable[[exp.Expr], str | None]"
 """Says which attribute an expression names, or None if it names none."""
 
-_COMPARISONS: dict[type[exp.Expression], str] = {
+TypeOf: TypeAlias = "Callable[[str], Type | None]"
+"""Says the type of an attribute, or None if it is not known."""
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.LT: "<",
@@ -45,45 +52,46 @@ _NEGATED = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def parse_condition(text: str) -> Filter:
+def parse_condition(text: str, schema: Schema | None = None) -> Filter:
+    reader = ConditionReader() if schema is None else ConditionReader(type_of=schema.get)
     try:
-        parsed = _parse_one(text, dialect=SubscriptionSql)
+        return reader.read(_parse_one(text, dialect=SubscriptionSql))
     except SqlglotError as error:
         raise FilterError(f"cannot read the condition {text!r}: {first_line(error)}") from None
-    return filter_of(parsed)
+    except RecursionError:
+        raise FilterError("the condition is nested too deeply; accepted are some hundred levels") from None
 
 
-def column_name(node: exp.Expression) -> str | None:
+def column_name(node: exp.Expr) -> str | None:
     """The attribute that a plain column names; a qualified name is none."""
+    if isinstance(node, exp.Paren):
+        return column_name(node.this)
     if isinstance(node, exp.Column) and not node.table and isinstance(node.this, exp.Identifier):
         return str(node.this.this)
     return None
 
 
-def filter_of(node: exp.Expression, resolve: Resolve = column_name) -> Filter:
-    """Read a parsed condition, finding attributes with `resolve`."""
-    return _Reader(resolve).read(node, negated=False)
+class ConditionReader:
+    """Reads parsed conditions; where the type of an attribute is known, text is read as a time if it is one."""
 
-
-class _Reader:
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve = column_name, type_of: TypeOf = lambda _: None) -> None:
         self._resolve = resolve
+        self._type_of = type_of
+        self.texts: set[str] = set()
+        """The attributes that were compared with text."""
 
-    def read(self, node: exp.Expression, *, negated: bool) -> Filter:
-        if isinstance(node, exp.Paren):
-            return self.read(node.this, negated=negated)
-        if isinstance(node, exp.Not):
-            return self.read(node.this, negated=not negated)
+    def read(self, node: exp.Expr, *, negated: bool = False) -> Filter:
+        node, negated = _without_not(node, negated)
         if isinstance(node, (exp.And, exp.Or)):
-            left, right = self.read(node.this, negated=negated), self.read(node.expression, negated=negated)
-            return left & right if isinstance(node, exp.And) is not negated else left | right
+            operands = [self.read(operand, negated=flipped) for operand, flipped in _operands(node, negated)]
+            return Filter.all_of(operands) if _is_and(node, negated) else Filter.any_of(operands)
         if isinstance(node, exp.Boolean):
             return EVERY_EVENT if bool(node.this) is not negated else NO_EVENT
         if isinstance(node, exp.Null):
             return NO_EVENT
         return self._atom(node, negated)
 
-    def _atom(self, node: exp.Expression, negated: bool) -> Filter:
+    def _atom(self, node: exp.Expr, negated: bool) -> Filter:
         negated = negated is not bool(node.args.get("negate"))
         attribute = self._resolve(node)
         if attribute is not None:
@@ -99,15 +107,15 @@ class _Reader:
             return self._in(node, negated)
         if isinstance(node, exp.Like):
             return self._like(node, negated)
-        raise FilterError(f"cannot use {_text(node)!r} in a condition; accepted are {ACCEPTED}")
+        raise FilterError(f"cannot use {sql_text(node)!r} in a condition; accepted are {ACCEPTED}")
 
-    def _comparison(self, node: exp.Expression, operator: str) -> Filter:
+    def _comparison(self, node: exp.Expr, operator: str) -> Filter:
         attribute, value = self._resolve(node.this), node.expression
         if attribute is None:
             attribute, value, operator = self._resolve(node.expression), node.this, _MIRRORED[operator]
         if attribute is None:
-            raise FilterError(f"{_text(node)!r} compares no attribute with a literal; accepted are {ACCEPTED}")
-        literal = _literal(value)
+            raise FilterError(f"{sql_text(node)!r} compares no attribute with a literal; accepted are {ACCEPTED}")
+        literal = self._value(attribute, value)
         if literal is None:
             return NO_EVENT
         return Filter.where(attribute, Constraint.compare(operator, *literal))
@@ -121,30 +129,29 @@ class _Reader:
             if negated:
                 return Filter.where(attribute, NULL) | Filter.where(attribute, Constraint.one_of([not asked]))
             return Filter.where(attribute, Constraint.one_of([asked]))
-        raise FilterError(f"cannot use {_text(node)!r} in a condition; accepted after IS are NULL, TRUE, FALSE")
+        raise FilterError(f"cannot use {sql_text(node)!r} in a condition; accepted after IS are NULL, TRUE, FALSE")
 
     def _between(self, node: exp.Between, negated: bool) -> Filter:
         attribute = self._attribute(node.this, node)
-        low, high = _literal(node.args["low"]), _literal(node.args["high"])
-        outside = (low and Filter.where(attribute, Constraint.compare("<", *low))) or NO_EVENT
-        above = (high and Filter.where(attribute, Constraint.compare(">", *high))) or NO_EVENT
-        if negated:
-            return outside | above
-        if low is None or high is None:
-            return NO_EVENT
-        return Filter.where(
-            attribute, Constraint.compare(">=", *low).intersect(Constraint.compare("<=", *high))
-        )
+        if node.args.get("symmetric"):
+            raise FilterError(f"cannot use {sql_text(node)!r} in a condition; accepted is BETWEEN low AND high")
+        low, high = (self._value(attribute, node.args[end]) for end in ("low", "high"))
+        ends = ((low, "<" if negated else ">="), (high, ">" if negated else "<="))
+        sides = [
+            NO_EVENT if literal is None else Filter.where(attribute, Constraint.compare(operator, *literal))
+            for literal, operator in ends
+        ]
+        return sides[0] | sides[1] if negated else sides[0] & sides[1]
 
     def _in(self, node: exp.In, negated: bool) -> Filter:
         attribute = self._attribute(node.this, node)
         if not node.expressions:
-            raise FilterError(f"cannot use {_text(node)!r} in a condition; accepted after IN is a list of literals")
-        literals = [_literal(item) for item in node.expressions]
+            raise FilterError(f"cannot use {sql_text(node)!r} in a condition; accepted after IN is a list of literals")
+        literals = [self._value(attribute, item) for item in node.expressions]
         known = [literal for literal in literals if literal is not None]
         families = {family for _, family in known}
         if len(families) > 1:
-            raise FilterError(f"{_text(node)!r} mixes {' and '.join(sorted(families))}; accepted is one type")
+            raise FilterError(f"{sql_text(node)!r} mixes {' and '.join(sorted(families))}; accepted is one type")
         if negated:
             if len(known) < len(literals):
                 return NO_EVENT
@@ -156,19 +163,65 @@ class _Reader:
 
     def _like(self, node: exp.Like, negated: bool) -> Filter:
         attribute = self._attribute(node.this, node)
+        kind = self._type_of(attribute)
+        if kind not in (None, Type.STRING):
+            raise FilterError(
+                f"cannot use {sql_text(node)!r} in a condition, as {attribute!r} is of type {kind.value}; "
+                "LIKE accepts a string"
+            )
         literal = _literal(node.expression)
         if literal is None:
             return NO_EVENT
         text, family = literal
         if family != "string":
-            raise FilterError(f"cannot use {_text(node)!r} in a condition; LIKE accepts a string")
+            raise FilterError(f"cannot use {sql_text(node)!r} in a condition; LIKE accepts a string")
         return Filter.where(attribute, _pattern(str(text), negated))
 
-    def _attribute(self, node: exp.Expression, whole: exp.Expression) -> str:
+    def _value(self, attribute: str, node: exp.Expr) -> tuple[Scalar, Family] | None:
+        """The literal that an attribute is compared with; text is a time if the attribute is one."""
+        literal = _literal(node)
+        if literal is None or literal[1] != "string":
+            return literal
+        self.texts.add(attribute)
+        if self._type_of(attribute) is not Type.TIMESTAMP:
+            return literal
+        try:
+            return microseconds(str(literal[0]), attribute=attribute), "timestamp"
+        except EventError:
+            raise FilterError(
+                f"attribute {attribute!r} is a time stamp and is compared with {literal[0]!r}; "
+                "accepted are times like '2014-08-11 07:30:00'"
+            ) from None
+
+    def _attribute(self, node: exp.Expr, whole: exp.Expr) -> str:
         attribute = self._resolve(node)
         if attribute is None:
-            raise FilterError(f"{_text(whole)!r} asks about no attribute; accepted are {ACCEPTED}")
+            raise FilterError(f"{sql_text(whole)!r} asks about no attribute; accepted are {ACCEPTED}")
         return attribute
+
+
+def _without_not(node: exp.Expr, negated: bool) -> tuple[exp.Expr, bool]:
+    while isinstance(node, (exp.Paren, exp.Not)):
+        negated = negated is not isinstance(node, exp.Not)
+        node = node.this
+    return node, negated
+
+
+def _is_and(node: exp.Expr, negated: bool) -> bool:
+    return isinstance(node, exp.And) is not negated
+
+
+def _operands(node: exp.Expr, negated: bool) -> list[tuple[exp.Expr, bool]]:
+    """What a chain of the same connective connects, however it is nested."""
+    conjunctive = _is_and(node, negated)
+    found, waiting = [], [(node, negated)]
+    while waiting:
+        one, flipped = _without_not(*waiting.pop())
+        if isinstance(one, (exp.And, exp.Or)) and _is_and(one, flipped) is conjunctive:
+            waiting += [(one.expression, flipped), (one.this, flipped)]
+        else:
+            found.append((one, flipped))
+    return found
 
 
 def _pattern(text: str, negated: bool) -> Constraint:
@@ -179,6 +232,8 @@ def _pattern(text: str, negated: bool) -> Constraint:
         if not escaped and letter == "\\":
             escaped = True
             continue
+        if escaped and letter not in "\\%_":
+            raise FilterError(f"LIKE {text!r} escapes {letter!r}; accepted after a backslash are %, _ and a backslash")
         if not escaped and letter == "_":
             raise FilterError(f"LIKE {text!r} uses the wildcard _; accepted are 'prefix%', '%suffix', '%contains%'")
         if not escaped and letter == "%":
@@ -186,6 +241,8 @@ def _pattern(text: str, negated: bool) -> Constraint:
         else:
             letters.append(letter)
         escaped = False
+    if escaped:
+        raise FilterError(f"LIKE {text!r} ends in a backslash; accepted after it are %, _ and a backslash")
     plain, places = "".join(letters), set(wildcards)
     if not places:
         return Constraint.compare("!=" if negated else "=", plain)
@@ -196,15 +253,15 @@ def _pattern(text: str, negated: bool) -> Constraint:
     return Constraint.like(Pattern("prefix" if len(plain) in places else "suffix", plain, negated))
 
 
-def _literal(node: exp.Expression) -> tuple[Scalar, Family] | None:
+def _literal(node: exp.Expr) -> tuple[Scalar, Family] | None:
     """The value of a literal and its family; None is SQL's NULL."""
     try:
         return _read_literal(node)
     except (OverflowError, EventError) as error:
-        raise FilterError(f"cannot use {_text(node)!r} as a value: {error}") from None
+        raise FilterError(f"cannot use {sql_text(node)!r} as a value: {error}") from None
 
 
-def _read_literal(node: exp.Expression) -> tuple[Scalar, Family] | None:
+def _read_literal(node: exp.Expr) -> tuple[Scalar, Family] | None:
     if isinstance(node, exp.Paren):
         return _read_literal(node.this)
     if isinstance(node, exp.Null):
@@ -221,9 +278,15 @@ def _read_literal(node: exp.Expression) -> tuple[Scalar, Family] | None:
         inner = _read_literal(node.this)
         if inner is not None and inner[1] == "string" and _is_time(node):
             return microseconds(str(inner[0])), "timestamp"
-        if inner is not None and inner[1] == "number" and not isinstance(inner[0], str) and _is_number(node):
-            return (float(inner[0]) if node.to.this in _REAL else inner[0]), "number"
-    raise FilterError(f"{_text(node)!r} is no literal; accepted are numbers, strings, TRUE, FALSE, NULL, TIMESTAMP '…'")
+        if inner is not None and inner[1] == "number" and isinstance(node, exp.Cast):
+            # Suffixes are casts: 1L, 1D. A fraction cast to a whole number is arithmetic, which no filter does.
+            if node.to.this in _REAL:
+                return float(inner[0]), "number"
+            if node.to.this in _WHOLE and isinstance(inner[0], int):
+                return inner
+    raise FilterError(
+        f"{sql_text(node)!r} is no literal; accepted are numbers, strings, TRUE, FALSE, NULL, TIMESTAMP '…'"
+    )
 
 
 _REAL = {exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT}
@@ -237,12 +300,8 @@ _TIME = {
 }
 
 
-def _is_time(node: exp.Expression) -> bool:
+def _is_time(node: exp.Expr) -> bool:
     return not isinstance(node, exp.Cast) or node.to.this in _TIME
-
-
-def _is_number(node: exp.Expression) -> bool:
-    return isinstance(node, exp.Cast) and node.to.this in _REAL | _WHOLE
 
 
 def _number(text: str) -> int | float:
@@ -251,15 +310,13 @@ def _number(text: str) -> int | float:
     except ValueError:
         value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise OverflowError("it is beyond the range of a double")
+        raise OverflowError("it is beyond the range of a double; accepted are finite numbers")
     return value
 
 
-def _text(node: exp.Expression) -> str:
+def sql_text(node: exp.Expr) -> str:
     return node.sql(dialect=SubscriptionSql)
 
 
 def first_line(error: Exception) -> str:
     return str(error).splitlines()[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
-
-

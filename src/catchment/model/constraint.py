@@ -2,23 +2,38 @@
 
 Rule 1: a set is a sorted tuple of ranges between *cuts*. A cut stands just before or just after a value, so open and
         closed ends, points and gaps are all the same thing, and every operation is a comparison of tuples.
-Rule 2: patterns narrow the ranges further; all of them must hold.
+Rule 2: patterns narrow the ranges further; all of them must hold. A prefix is a range and never stays a pattern.
 Rule 3: what nothing can satisfy is `NOTHING`, so emptiness is never hidden.
+Rule 4: texts, truth values and times have one domain, so their cuts always stand just before a value of it. Numbers
+        wait for a schema, which says whether they are whole.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from catchment.model.errors import EventError, FilterError
 from catchment.model.schema import Type
-from catchment.model.times import microseconds
+from catchment.model.times import TIME_MAX_US, TIME_MIN_US, microseconds
 
-__all__ = ["ANYTHING", "NOTHING", "NOT_NULL", "NULL", "Constraint", "Cut", "Family", "Pattern", "Scalar", "family_of"]
+__all__ = [
+    "ANYTHING",
+    "NOTHING",
+    "NOT_NULL",
+    "NULL",
+    "Constraint",
+    "Cut",
+    "Family",
+    "Pattern",
+    "Range",
+    "Scalar",
+    "family_of",
+    "prefix_of",
+]
 
 Scalar = bool | int | float | str
 Family = Literal["number", "string", "bool", "timestamp"]
@@ -46,8 +61,10 @@ def family_of(value: object) -> Family:
         return "number"
     if isinstance(value, str):
         return "string"
-    raise EventError(f"{value!r} of type {type(value).__name__} is no attribute value; accepted are "
-                     "bool, int, float, str, datetime, None")
+    raise EventError(
+        f"{value!r} of type {type(value).__name__} is no attribute value; accepted are "
+        "bool, int, float, str, datetime, None"
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,14 +115,14 @@ class Pattern:
         """The stretch of the code point order that a positive prefix selects."""
         head = self.text.rstrip("\U0010ffff")
         if not head:
-            return (before(self.text), HIGHEST)
+            return (before(self.text) if self.text else LOWEST, HIGHEST)
         following = ord(head[-1]) + 1
         if following == 0xD800:  # surrogates are no code points of text
             following = 0xE000
         return (before(self.text), before(head[:-1] + chr(following)))
 
 
-@dataclass(frozen=True, eq=True)
+@dataclass(frozen=True, slots=True)
 class Constraint:
     """The values an attribute may have. Made by the functions of this module, never empty unless it is `NOTHING`."""
 
@@ -120,8 +137,7 @@ class Constraint:
     def compare(cls, operator: str, value: Scalar, family: Family | None = None) -> Constraint:
         """`attribute operator value`, null never satisfying it."""
         family = family or family_of(value)
-        if isinstance(value, float) and math.isnan(value):
-            raise FilterError("NaN is no value to compare with; accepted are finite numbers")
+        _require_finite(value)
         ranges: dict[str, tuple[Range, ...]] = {
             "=": ((before(value), after(value)),),
             "!=": ((LOWEST, before(value)), (after(value), HIGHEST)),
@@ -130,34 +146,41 @@ class Constraint:
             ">": ((after(value), HIGHEST),),
             ">=": ((before(value), HIGHEST),),
         }
-        return cls(False, ranges[operator], (), family)
+        return cls(False, ranges[operator], (), family)._over_family()
 
     @classmethod
     def one_of(cls, values: Iterable[Scalar], family: Family | None = None) -> Constraint:
         points = sorted(set(values))
         if not points:
             return NOTHING
+        for value in points:
+            _require_finite(value)
         family = family or family_of(points[0])
-        return cls(False, tuple((before(v), after(v)) for v in points), (), family)
+        return cls(False, tuple((before(v), after(v)) for v in points), (), family)._over_family()
 
     @classmethod
     def like(cls, pattern: Pattern) -> Constraint:
-        if not pattern.text:
-            return NOTHING if pattern.negated else NOT_NULL
-        return cls(False, EVERYTHING, (pattern,), "string")
+        return cls(False, EVERYTHING, (pattern,), "string")._simplified()
+
+    def _over_family(self) -> Constraint:
+        """The same set in the one form it has where the family alone says what values there are."""
+        kind = _DOMAINS.get(self.family)
+        return self if kind is None else self.within(kind)
 
     def _simplified(self) -> Constraint:
         ranges = self.ranges
-        patterns = tuple(p for p in sorted(set(self.patterns)) if not any(q != p and q.implies(p) for q in self.patterns))
+        for p in self.patterns:
+            if p.kind == "prefix" or not p.text:
+                ranges = _intersect(ranges, _complement((p.range,)) if p.negated else (p.range,))
+        patterns = tuple(sorted({p for p in self.patterns if p.kind != "prefix" and p.text}))
+        patterns = tuple(p for p in patterns if not any(q != p and q.implies(p) for q in patterns))
         if any(p.contradicts(q) for i, p in enumerate(patterns) for q in patterns[i + 1 :]):
             ranges = ()
-        for p in patterns:
-            if p.kind == "prefix" and not p.negated:
-                ranges = _intersect(ranges, (p.range,))
-        points = _points(ranges)
-        if patterns and points is not None:
-            kept = [v for v in points if all(p.matches(str(v)) for p in patterns)]
-            ranges, patterns = tuple((before(v), after(v)) for v in kept), ()
+        ranges = tuple(r for r in ranges if not _refuted(r, patterns))
+        points = _text_points(ranges) if patterns else None
+        if points is not None:
+            kept = tuple((before(v), before(v + "\0")) for v in points if all(p.matches(v) for p in patterns))
+            ranges, patterns = _union(kept), ()
         if not ranges:
             return NULL if self.null else NOTHING
         if ranges == EVERYTHING and not patterns:
@@ -170,10 +193,13 @@ class Constraint:
     def is_empty(self) -> bool:
         return not self.null and not self.ranges
 
-    @cached_property
-    def points(self) -> tuple[Scalar, ...] | None:
-        """The values, if they are finitely many and there is no pattern."""
-        return _points(self.ranges) if not self.patterns else None
+    def points(self, kind: Type | None = None) -> tuple[Scalar, ...] | None:
+        """The values, if they are finitely many and there is no pattern; for whole numbers the type must be known."""
+        return None if self.patterns else _points(self.ranges, kind or _DOMAINS.get(self.family))
+
+    def outside(self) -> Constraint:
+        """The values that the ranges leave out, whatever the patterns say."""
+        return Constraint(False, _complement(self.ranges), (), self.family)
 
     def matches(self, value: Scalar | None) -> bool:
         if value is None:
@@ -186,24 +212,24 @@ class Constraint:
         if other.null and not self.null:
             return False
         missing = _intersect(other.ranges, _complement(self.ranges))
+        missing = tuple(r for r in missing if not _refuted(r, other.patterns))
         if missing:
-            points = _points(missing)
+            points = _text_points(missing) if other.patterns else None
             if points is None or any(other.matches(v) for v in points):
                 return False
         return all(other._implies(p) for p in self.patterns)
 
     def _implies(self, pattern: Pattern) -> bool:
-        if not self.ranges:
-            return True
-        points = _points(self.ranges)
-        if points is not None:
-            return all(pattern.matches(str(v)) or not self.matches(v) for v in points)
         if any(q.implies(pattern) for q in self.patterns):
             return True
-        if pattern.kind != "prefix":
+        if self.ranges == EVERYTHING:
             return False
-        inside = _intersect(self.ranges, (pattern.range,))
-        return not inside if pattern.negated else inside == self.ranges
+        points = _text_points(self.ranges)
+        if points is not None:
+            return all(pattern.matches(v) or not self.matches(v) for v in points)
+        if pattern.negated or pattern.kind != "contains":
+            return False
+        return all(pattern.text in _common_prefix(r) for r in self.ranges)
 
     # -- combining ------------------------------------------------------------------------------------------------
 
@@ -250,27 +276,34 @@ class Constraint:
         """The same set with its texts read as times."""
         if self.patterns:
             raise FilterError("LIKE asks for text, and the attribute is a time stamp; accepted are comparisons")
-
-        def moved(cut: Cut) -> Cut:
-            return cut if len(cut) == 1 else (1, microseconds(str(cut[1])), cut[2])
-
-        ranges = tuple((moved(low), moved(high)) for low, high in self.ranges)
-        return Constraint(self.null, ranges, (), "timestamp")
+        cuts = [_as_time(cut) for r in self.ranges for cut in r]
+        if cuts != sorted(cuts):
+            raise FilterError(
+                "times are written in different forms, whose order as text is not their order in time; "
+                "accepted are TIMESTAMP '…' literals, or a schema where the condition is read"
+            )
+        ranges = tuple(zip(cuts[::2], cuts[1::2], strict=True))
+        return Constraint(self.null, ranges, (), "timestamp")._over_family()
 
     def within(self, kind: Type) -> Constraint:
         """The same set over the values of a type: cuts that no value lies between become one cut."""
-        ranges = []
-        for low, high in self.ranges:
-            first, last = _cut_within(low, kind), _cut_within(high, kind)
-            if first < last:
-                ranges.append((first, last))
-        return Constraint(self.null, _union(tuple(ranges)), self.patterns, self.family)._simplified()
+        moved = ((_cut_within(low, kind), _cut_within(high, kind)) for low, high in self.ranges)
+        ranges = _union(tuple((low, high) for low, high in moved if low < high))
+        return Constraint(self.null, ranges, self.patterns, self.family)._simplified()
 
 
 ANYTHING = Constraint(True, EVERYTHING)
 NOT_NULL = Constraint(False, EVERYTHING)
 NULL = Constraint(True, ())
 NOTHING = Constraint(False, ())
+
+# The families whose values are all of one type.
+_DOMAINS: dict[Family | None, Type] = {"bool": Type.BOOL, "string": Type.STRING, "timestamp": Type.TIMESTAMP}
+
+
+def _require_finite(value: Scalar) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FilterError(f"{value} is no value to compare with; accepted are finite numbers")
 
 
 def _families_agree(a: Constraint, b: Constraint) -> bool:
@@ -318,31 +351,76 @@ def _complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
     return tuple((low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high)
 
 
-def _points(ranges: tuple[Range, ...]) -> tuple[Scalar, ...] | None:
-    found = []
+def _points(ranges: tuple[Range, ...], kind: Type | None) -> tuple[Scalar, ...] | None:
+    if kind is Type.STRING:
+        return _text_points(ranges)
+    found: list[Scalar] = []
     for low, high in ranges:
-        if len(low) == 1 or len(high) == 1 or not _is_point(low, high):
+        point = _point(low, high, kind)
+        if point is None:
             return None
-        found.append(low[1])
+        found.append(point)
     return tuple(found)
 
 
-def _is_point(low: Cut, high: Cut) -> bool:
-    if len(low) == 1 or len(high) == 1 or low[2] != 0:
-        return False
-    if high[2] == 1:
-        return low[1] == high[1]
+def _point(low: Cut, high: Cut, kind: Type | None) -> Scalar | None:
+    if kind is Type.BOOL:
+        return len(low) == 3 if len(low) != len(high) else None
+    if len(low) == 1 or len(high) == 1 or low[2]:
+        return None
+    value, end = low[1], high[1]
+    if high[2]:
+        return value if value == end else None
     # Over a discrete domain a point ends just before its successor.
-    value, successor = low[1], high[1]
-    if isinstance(value, str):
-        return successor == value + "\0"
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, int) and isinstance(successor, int):
-        return successor == value + 1
-    if isinstance(value, float) and isinstance(successor, float):
-        return successor == math.nextafter(value, math.inf)
-    return False
+    assert not isinstance(value, str)
+    assert not isinstance(end, str)
+    if kind is Type.FLOAT:
+        return value if end == math.nextafter(value, math.inf) else None
+    return value if kind is not None and end == value + 1 else None
+
+
+def _text_points(ranges: tuple[Range, ...]) -> tuple[str, ...] | None:
+    """The texts, if they are finitely many: between a text and the same with zeros behind it lies nothing else."""
+    found: list[str] = []
+    for low, high in ranges:
+        first, end = "" if len(low) == 1 else str(low[1]), None if len(high) == 1 else str(high[1])
+        if end is None or end.rstrip("\0") != first.rstrip("\0"):
+            return None
+        found += [first + "\0" * more for more in range(len(end) - len(first))]
+    return tuple(found)
+
+
+def _common_prefix(stretch: Range) -> str:
+    """What all texts of a range begin with."""
+    low, high = stretch
+    text = "" if len(low) == 1 else str(low[1])
+    while text and high > Pattern("prefix", text).range[1]:
+        text = text[:-1]
+    return text
+
+
+def prefix_of(stretch: Range) -> str:
+    """What text a range is the prefix range of; empty if of none."""
+    text = "" if len(stretch[0]) == 1 else stretch[0][1]
+    return text if isinstance(text, str) and text and Pattern("prefix", text).range == stretch else ""
+
+
+def _refuted(stretch: Range, patterns: tuple[Pattern, ...]) -> bool:
+    """All texts of the range begin with what a pattern forbids them to contain."""
+    forbidden = [p.text for p in patterns if p.negated and p.kind == "contains"]
+    return bool(forbidden) and any(text in _common_prefix(stretch) for text in forbidden)
+
+
+def _as_time(cut: Cut) -> Cut:
+    if len(cut) == 1:
+        return cut
+    # What stands before a text with a zero at its end stands after the text without it.
+    text = str(cut[1]).removesuffix("\0")
+    try:
+        moment_us = microseconds(text)
+    except EventError:
+        raise FilterError(f"{text!r} is no time; accepted are times like '2014-08-11 07:30:00'") from None
+    return before(moment_us) if text == cut[1] else after(moment_us)
 
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
@@ -354,34 +432,31 @@ def _cut_within(cut: Cut, kind: Type) -> Cut:
         return cut
     _, value, side = cut
     if kind is Type.STRING:
-        return before(f"{value}\0") if side else cut
+        moved = before(f"{value}\0") if side else cut
+        return LOWEST if moved == before("") else moved
+    assert not isinstance(value, str)
     if kind is Type.BOOL:
         passed = int(value) + side
-        return LOWEST if passed == 0 else HIGHEST if passed == 2 else before(True)
+        return LOWEST if passed <= 0 else HIGHEST if passed >= 2 else before(True)
     if kind is Type.FLOAT:
         return _float_cut(value, side)
-    return _int_cut(value, side)
+    return _whole_cut(value, side, *((TIME_MIN_US, TIME_MAX_US) if kind is Type.TIMESTAMP else (INT_MIN, INT_MAX)))
 
 
-def _int_cut(value: Scalar, side: int) -> Cut:
-    if isinstance(value, float) and math.isinf(value):
-        return HIGHEST if value > 0 else LOWEST
-    number = value if isinstance(value, (int, float)) else 0
-    following = math.floor(number) + 1 if side else math.ceil(number)
-    if following <= INT_MIN:
+def _whole_cut(value: float, side: int, least: int, most: int) -> Cut:
+    following = math.floor(value) + 1 if side else math.ceil(value)
+    if following <= least:
         return LOWEST
-    return HIGHEST if following > INT_MAX else before(following)
+    return HIGHEST if following > most else before(following)
 
 
-def _float_cut(value: Scalar, side: int) -> Cut:
-    number = value if isinstance(value, (int, float)) else 0
+def _float_cut(value: float, side: int) -> Cut:
     try:
-        nearest = float(number)
+        nearest = float(value)
     except OverflowError:
-        return HIGHEST if number > 0 else LOWEST
-    if nearest < number or (side and nearest == number):
+        return HIGHEST if value > 0 else LOWEST
+    if nearest < value or (side and nearest == value):
         nearest = math.nextafter(nearest, math.inf)
     if nearest == math.inf:
         return HIGHEST
-    smallest = -1.7976931348623157e308
-    return LOWEST if nearest <= smallest else before(nearest + 0.0)
+    return LOWEST if nearest <= -sys.float_info.max else before(nearest + 0.0)  # -0.0 is 0.0

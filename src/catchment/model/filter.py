@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain
 
-from catchment.model.constraint import ANYTHING, Constraint, Scalar, family_of
+from catchment.model.constraint import ANYTHING, Constraint, Family, family_of
 from catchment.model.errors import EventError, FilterError
 from catchment.model.schema import Schema, Type
 from catchment.model.times import microseconds
@@ -19,6 +20,8 @@ from catchment.model.times import microseconds
 __all__ = ["DISJUNCTS_MAX", "EVERY_EVENT", "NO_EVENT", "Conjunction", "Filter", "least_upper_bound"]
 
 DISJUNCTS_MAX = 64
+UNMERGED_MAX = 4 * DISJUNCTS_MAX
+"""Where merging gives up, as it compares all pairs."""
 HULL_RANGES_MAX = 16
 
 _FAMILY_OF_TYPE = {
@@ -51,6 +54,11 @@ class Conjunction:
     @property
     def is_empty(self) -> bool:
         return any(c.is_empty for _, c in self.constraints)
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """A key to sort by: equal for equal conjunctions, whichever way their numbers are written."""
+        return tuple((name, c.family or "", c.null, c.ranges, c.patterns) for name, c in self.constraints)
 
     def intersect(self, other: Conjunction) -> Conjunction:
         combined = dict(self.constraints)
@@ -85,28 +93,46 @@ class Filter:
     @classmethod
     def of(cls, conjunctions: Iterable[Conjunction]) -> Filter:
         """Drop what cannot hold, merge what one conjunction can say, and put the rest in a fixed order."""
+        (given,) = _in_one_family(conjunctions)
         kept: list[Conjunction] = []
-        for conjunction in conjunctions:
-            if not conjunction.is_empty:
-                _absorb(kept, conjunction)
+        # Sorted before merging too, as what is merged first decides what is left.
+        for conjunction in sorted({c for c in given if not c.is_empty}, key=lambda c: c.order):
+            _absorb(kept, conjunction)
+            if len(kept) > UNMERGED_MAX:
+                break
         if len(kept) > DISJUNCTS_MAX:
             raise FilterError(
                 f"the condition needs {len(kept)} disjuncts in disjunctive normal form; "
                 f"at most {DISJUNCTS_MAX} are accepted: split the subscription"
             )
-        return cls(tuple(sorted(kept, key=repr)))
+        return cls(tuple(sorted(kept, key=lambda c: c.order)))
 
     @classmethod
     def parse(cls, text: str, schema: Schema | Mapping[str, object] | None = None) -> Filter:
         """Read an SQL condition; with a schema, check attributes and types and use the domains of the types."""
         from catchment.model.condition import parse_condition
 
-        parsed = parse_condition(text)
-        return parsed if schema is None else parsed.within(Schema.of(schema))
+        if schema is None:
+            return parse_condition(text)
+        known = Schema.of(schema)
+        return parse_condition(text, known).within(known)
 
     @classmethod
     def where(cls, attribute: str, constraint: Constraint) -> Filter:
         return cls.of([Conjunction.of({attribute: constraint})])
+
+    @classmethod
+    def all_of(cls, filters: Iterable[Filter]) -> Filter:
+        """What satisfies every one of them, the same whatever their order."""
+        both = EVERY_EVENT
+        for one in sorted(filters, key=lambda f: tuple(c.order for c in f.disjuncts)):
+            both = both & one
+        return both
+
+    @classmethod
+    def any_of(cls, filters: Iterable[Filter]) -> Filter:
+        """What satisfies at least one of them, the same whatever their order."""
+        return cls.of(conjunction for one in filters for conjunction in one.disjuncts)
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -116,35 +142,27 @@ class Filter:
 
     def matches(self, event: Mapping[str, object]) -> bool:
         """Whether an event, as attribute to value, satisfies the filter; a missing attribute is null."""
-        return any(
-            all(c.matches(_checked(name, event.get(name), c)) for name, c in conjunction)
-            for conjunction in self.disjuncts
-        )
+        return any(all(_holds(name, event.get(name), c) for name, c in conjunction) for conjunction in self.disjuncts)
 
     def covers(self, other: Filter, schema: Schema | None = None) -> bool:
         """Every event that the other matches, this matches. Sound always; complete as DESIGN says."""
         if schema is not None:
             return self.within(schema).covers(other.within(schema))
-        _same_families(self, other)
-        return all(any(mine.covers(theirs) for mine in self.disjuncts) for theirs in other.disjuncts)
+        mine, theirs = _in_one_family(self.disjuncts, other.disjuncts)
+        return all(any(one.covers(another) for one in mine) for another in theirs)
 
     def overlaps(self, other: Filter, schema: Schema | None = None) -> bool:
         """Some event may match both; never False when one does."""
         if schema is not None:
             return self.within(schema).overlaps(other.within(schema))
-        _same_families(self, other)
-        return any(not mine.intersect(theirs).is_empty for mine in self.disjuncts for theirs in other.disjuncts)
+        mine, theirs = _in_one_family(self.disjuncts, other.disjuncts)
+        return any(not one.intersect(another).is_empty for one in mine for another in theirs)
 
     # -- combining ------------------------------------------------------------------------------------------------
 
     def __and__(self, other: Filter) -> Filter:
-        kept: list[Conjunction] = []
-        for mine in self.disjuncts:
-            for theirs in other.disjuncts:
-                both = mine.intersect(theirs)
-                if not both.is_empty:
-                    _absorb(kept, both)
-        return Filter.of(kept)
+        mine, theirs = _in_one_family(self.disjuncts, other.disjuncts)
+        return Filter.of(one.intersect(another) for one in mine for another in theirs)
 
     def __or__(self, other: Filter) -> Filter:
         return Filter.of(self.disjuncts + other.disjuncts)
@@ -152,8 +170,7 @@ class Filter:
     def within(self, schema: Schema) -> Filter:
         """The same condition over the domains of a schema; an unknown attribute or another type is an error."""
         return Filter.of(
-            Conjunction.of({name: _typed(name, c, schema) for name, c in conjunction})
-            for conjunction in self.disjuncts
+            Conjunction.of({name: _typed(name, c, schema) for name, c in conjunction}) for conjunction in self.disjuncts
         )
 
     def __str__(self) -> str:
@@ -168,7 +185,7 @@ NO_EVENT = Filter(())
 
 def least_upper_bound(filters: Iterable[Filter]) -> Filter:
     """One conjunction that covers every given filter, as narrow as one set of ranges per attribute can be."""
-    conjunctions = [c for f in filters for c in f.disjuncts]
+    (conjunctions,) = _in_one_family([c for f in filters for c in f.disjuncts])
     if not conjunctions:
         return NO_EVENT
     bound = dict(conjunctions[0].constraints)
@@ -195,21 +212,23 @@ def _absorb(kept: list[Conjunction], new: Conjunction) -> None:
     kept.append(new)
 
 
-def _checked(name: str, value: object, constraint: Constraint) -> Scalar | None:
+def _holds(name: str, value: object, constraint: Constraint) -> bool:
     if value is None:
-        return None
+        return constraint.null
+    given: Family
     if isinstance(value, (datetime, date)):
-        value = microseconds(value)
-        given = "timestamp"
+        value, given = microseconds(value, attribute=name), "timestamp"
     else:
         given = family_of(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise EventError(f"attribute {name!r} is {value}; accepted are finite numbers")
     wanted = constraint.family
-    if wanted is not None and wanted != given and not (wanted == "timestamp" and given == "number"):
+    if wanted == "string" and given == "timestamp":
+        constraint = constraint.as_timestamps()
+    elif wanted not in (None, given) and (wanted, given) != ("timestamp", "number"):
         raise EventError(f"attribute {name!r} is {value!r}, a {given}; the filter accepts a {wanted}")
     assert isinstance(value, (bool, int, float, str))
-    return value
+    return constraint.matches(value)
 
 
 def _typed(name: str, constraint: Constraint, schema: Schema) -> Constraint:
@@ -227,12 +246,31 @@ def _typed(name: str, constraint: Constraint, schema: Schema) -> Constraint:
     return constraint.within(kind)
 
 
-def _same_families(left: Filter, right: Filter) -> None:
-    families: dict[str, str] = {}
-    for conjunction in left.disjuncts + right.disjuncts:
+def _in_one_family(*groups: Iterable[Conjunction]) -> list[list[Conjunction]]:
+    """The same conjunctions with each attribute in one family: text beside a time stamp is read as a time."""
+    listed = [list(group) for group in groups]
+    families: dict[str, set[Family]] = {}
+    for conjunction in chain.from_iterable(listed):
         for name, constraint in conjunction:
-            family = constraint.family
-            if family is not None and families.setdefault(name, family) != family:
-                raise FilterError(
-                    f"attribute {name!r} is compared with a {families[name]} in one filter and a {family} in another"
-                )
+            if constraint.family is not None:
+                families.setdefault(name, set()).add(constraint.family)
+    mixed = {name for name, found in families.items() if len(found) > 1}
+    if not mixed:
+        return listed
+    for name in sorted(mixed):
+        if families[name] != {"string", "timestamp"}:
+            raise FilterError(
+                f"attribute {name!r} is compared with a {' and with a '.join(sorted(families[name]))}; "
+                "accepted is one of them"
+            )
+    return [
+        [
+            Conjunction.of({name: c.as_timestamps() if _is_text(name, c, mixed) else c for name, c in conjunction})
+            for conjunction in group
+        ]
+        for group in listed
+    ]
+
+
+def _is_text(name: str, constraint: Constraint, mixed: set[str]) -> bool:
+    return name in mixed and constraint.family == "string"

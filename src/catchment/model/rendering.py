@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from catchment.model.constraint import ANYTHING, NOT_NULL, NULL, Constraint, Cut, Scalar
+from catchment.model.condition import SubscriptionSql
+from catchment.model.constraint import ANYTHING, NOT_NULL, NULL, Constraint, Pattern, Range, Scalar, prefix_of
 from catchment.model.filter import Conjunction, Filter
+from catchment.model.schema import Schema, Type
 from catchment.model.times import timestamp_text
 
-__all__ = ["filter_sql", "literal_sql"]
+__all__ = ["filter_sql", "literal_sql", "name_sql"]
 
 
-def filter_sql(condition: Filter) -> str:
+def filter_sql(condition: Filter, schema: Schema | None = None) -> str:
+    """SQL for a filter. With the schema that the filter is within, whole numbers read `= 3`, not `>= 3 AND < 4`."""
     if not condition.disjuncts:
         return "FALSE"
-    parts = [_conjunction(c) for c in condition.disjuncts]
+    parts = [_conjunction(c, schema) for c in condition.disjuncts]
     return parts[0] if len(parts) == 1 else " OR ".join(f"({part})" for part in parts)
 
 
@@ -27,53 +30,85 @@ def literal_sql(value: Scalar, family: str | None = None) -> str:
 
 
 def name_sql(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else "`" + name.replace("`", "``") + "`"
+    plain = name.isascii() and name.isidentifier() and name.upper() not in SubscriptionSql.Tokenizer.KEYWORDS
+    return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-def _conjunction(conjunction: Conjunction) -> str:
+def _conjunction(conjunction: Conjunction, schema: Schema | None) -> str:
     if not conjunction.constraints:
         return "TRUE"
-    return " AND ".join(_constraint(name_sql(name), c) for name, c in conjunction)
+    kinds = {} if schema is None else schema.attributes
+    return " AND ".join(_constraint(name, c, kinds.get(name)) for name, c in conjunction)
 
 
-def _constraint(name: str, constraint: Constraint) -> str:
+def _constraint(attribute: str, constraint: Constraint, kind: Type | None) -> str:
+    name = name_sql(attribute)
     if constraint == NULL:
         return f"{name} IS NULL"
     if constraint == NOT_NULL:
         return f"{name} IS NOT NULL"
     if constraint == ANYTHING:
         return "TRUE"
-    if constraint.null:
-        rest = Constraint(False, constraint.ranges, constraint.patterns, constraint.family)
-        return f"({name} IS NULL OR {_constraint(name, rest)})"
-    texts = [_like(name, p.kind, p.text, p.negated) for p in constraint.patterns]
-    points = constraint.points
-    if points is not None and len(points) > 1:
-        texts.append(f"{name} IN ({', '.join(literal_sql(p, constraint.family) for p in points)})")
-    else:
-        said = {p.range for p in constraint.patterns if p.kind == "prefix" and not p.negated}
-        ranges = [_range(name, *r, constraint.family) for r in constraint.ranges if r not in said]
-        ranges = [text for text in ranges if text]
-        if len(ranges) > 1:
-            texts.append("(" + " OR ".join(ranges) + ")")
+    texts = [_like(name, p) for p in constraint.patterns]
+    ranges = _alternatives(name, constraint, kind)
+    if len(ranges) == 1 or (ranges and constraint.null and not texts):
+        texts.append(" OR ".join(ranges))
+    elif ranges:
+        texts.append("(" + " OR ".join(ranges) + ")")
+    said = " AND ".join(texts)
+    return f"({name} IS NULL OR {said})" if constraint.null else said
+
+
+def _alternatives(name: str, constraint: Constraint, kind: Type | None) -> list[str]:
+    """What a value may be, one of several; nothing where the ranges leave nothing out."""
+    every = constraint.points(kind)
+    if every is not None:
+        return [_members(name, every, constraint.family)]
+    outside = constraint.outside()
+    left_out = outside.points(kind)
+    if left_out is not None:
+        return [_members(name, left_out, constraint.family, negated=True)] if left_out else []
+    if len(outside.ranges) == 1 and prefix_of(outside.ranges[0]):
+        return [_like(name, Pattern("prefix", prefix_of(outside.ranges[0]), True))]
+    points: list[Scalar] = []
+    texts: list[str] = []
+    for one in constraint.ranges:
+        found = Constraint(False, (one,), (), constraint.family).points(kind)
+        if found is None:
+            texts.append(_range(name, one, constraint.family))
         else:
-            texts.extend(ranges)
-    return " AND ".join(texts)
+            points += found
+    return ([_members(name, tuple(points), constraint.family)] if points else []) + texts
 
 
-def _range(name: str, low: Cut, high: Cut, family: str | None) -> str:
-    if Constraint(False, ((low, high),), (), None).points is not None:
-        assert len(low) == 3
-        return f"{name} = {literal_sql(low[1], family)}"
+def _members(name: str, points: tuple[Scalar, ...], family: str | None, *, negated: bool = False) -> str:
+    texts = [literal_sql(point, family) for point in points]
+    if len(texts) == 1:
+        return f"{name} {'!=' if negated else '='} {texts[0]}"
+    return f"{name} {'NOT IN' if negated else 'IN'} ({', '.join(texts)})"
+
+
+def _range(name: str, stretch: Range, family: str | None) -> str:
+    prefix = prefix_of(stretch)
+    if prefix:
+        return _like(name, Pattern("prefix", prefix))
     ends = []
-    if len(low) == 3:
-        ends.append(f"{name} {'>' if low[2] else '>='} {literal_sql(low[1], family)}")
-    if len(high) == 3:
-        ends.append(f"{name} {'<=' if high[2] else '<'} {literal_sql(high[1], family)}")
+    for cut, including, excluding in ((stretch[0], ">=", ">"), (stretch[1], "<", "<=")):
+        if len(cut) == 3:
+            value, side = _end(cut)
+            ends.append(f"{name} {excluding if side else including} {literal_sql(value, family)}")
     return " AND ".join(ends)
 
 
-def _like(name: str, kind: str, text: str, negated: bool) -> str:
-    plain = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    shape = {"prefix": f"{plain}%", "suffix": f"%{plain}", "contains": f"%{plain}%"}[kind]
-    return f"{name} {'NOT LIKE' if negated else 'LIKE'} {literal_sql(shape)}"
+def _end(cut: tuple[int, Scalar, int]) -> tuple[Scalar, int]:
+    """The value of a cut and its side; what stands before a text with a zero at its end stands after the text."""
+    _, value, side = cut
+    if isinstance(value, str) and value.endswith("\0"):
+        return value[:-1], 1
+    return value, side
+
+
+def _like(name: str, pattern: Pattern) -> str:
+    plain = pattern.text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    shape = {"prefix": f"{plain}%", "suffix": f"%{plain}", "contains": f"%{plain}%"}[pattern.kind]
+    return f"{name} {'NOT LIKE' if pattern.negated else 'LIKE'} {literal_sql(shape)}"

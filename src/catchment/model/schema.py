@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from types import MappingProxyType
 
@@ -56,7 +57,13 @@ _ARROW = {
     Type.STRING: pa.string(),
     Type.TIMESTAMP: pa.timestamp("us", tz="UTC"),
 }
-_PYTHON: dict[type, Type] = {bool: Type.BOOL, int: Type.INT, float: Type.FLOAT, str: Type.STRING}
+_PYTHON: dict[type, Type] = {
+    bool: Type.BOOL,
+    int: Type.INT,
+    float: Type.FLOAT,
+    str: Type.STRING,
+    datetime: Type.TIMESTAMP,
+}
 _NAMES = {
     "bool": Type.BOOL,
     "boolean": Type.BOOL,
@@ -119,7 +126,10 @@ class Schema:
 
     def with_implicit(self) -> Schema:
         """This schema and the attributes that every event has."""
-        return Schema({**IMPLICIT_ATTRIBUTES, **self.attributes})
+        return Schema({**self.attributes, **IMPLICIT_ATTRIBUTES})
+
+    def get(self, attribute: str) -> Type | None:
+        return self.attributes.get(attribute)
 
     def __getitem__(self, attribute: str) -> Type:
         return self.attributes[attribute]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
 from typing import NoReturn
 
 from sqlglot import exp
 from sqlglot import parse as _parse
 from sqlglot.errors import SqlglotError
 
-from catchment.model.condition import SubscriptionSql, column_name, filter_of, first_line
-from catchment.model.errors import SubscriptionError
+from catchment.model.condition import ConditionReader, SubscriptionSql, column_name, first_line, sql_text
+from catchment.model.errors import FilterError, SubscriptionError
 from catchment.model.filter import EVERY_EVENT, Filter
 from catchment.model.operators import OPERATORS, Measure
+from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Aggregate, Output, Query
 from catchment.model.times import duration_us
 from catchment.model.window import Window
@@ -24,7 +27,7 @@ ACCEPTED = (
 )
 
 # The parts of a parsed SELECT that a subscription may have; the name of any other goes into the error.
-_PARTS = {"expressions", "from_", "from", "where", "group", "having", "kind"}
+_PARTS = {"expressions", "from_", "from", "where", "group", "having"}
 _CLAUSES = {
     "distinct": "SELECT DISTINCT",
     "joins": "JOIN",
@@ -45,7 +48,7 @@ _CLAUSES = {
     "pivots": "PIVOT",
 }
 # sqlglot has a class for most aggregate functions and keeps the rest by name.
-_NAMES: dict[type[exp.Expression], str] = {
+_NAMES: dict[type[exp.Expr], str] = {
     exp.Count: "count",
     exp.Sum: "sum",
     exp.Min: "min",
@@ -64,20 +67,35 @@ _NAMES: dict[type[exp.Expression], str] = {
 }
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str, schema: Schema | None = None) -> Query:
+    """What SQL asks for; the schema, where it is known, says which texts are times."""
     select = _single_select(text)
     for part, value in select.args.items():
         if value and part not in _PARTS:
             _refuse(f"{_CLAUSES.get(part, part.upper())} is not accepted")
     topic = _topic(select)
     where = select.args.get("where")
-    condition = filter_of(where.this) if where is not None else EVERY_EVENT
+    reader = ConditionReader() if schema is None else ConditionReader(type_of=schema.get)
+    condition = EVERY_EVENT if where is None else _condition("WHERE", where, reader)
     group, having = select.args.get("group"), select.args.get("having")
     if group is not None:
-        return Query(topic, condition, aggregate=_aggregate(select, group, having))
+        aggregate = _aggregate(select, group)
+        if having is not None:
+            aggregate, having_texts = _with_having(aggregate, having, schema)
+            reader.texts.update(having_texts)
+        return Query(topic, condition, aggregate=aggregate, texts=tuple(sorted(reader.texts)))
     if having is not None:
         _refuse("HAVING without GROUP BY window(…)")
-    return Query(topic, condition, columns=_columns(select))
+    return Query(topic, condition, columns=_columns(select), texts=tuple(sorted(reader.texts)))
+
+
+def _condition(clause: str, node: exp.Expr, reader: ConditionReader) -> Filter:
+    try:
+        return reader.read(node.this)
+    except FilterError as error:
+        raise SubscriptionError(f"{clause}: {error}") from None
+    except RecursionError:
+        raise SubscriptionError(f"{clause} is nested too deeply; accepted are some hundred levels") from None
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -89,12 +107,25 @@ def _single_select(text: str) -> exp.Select:
         parsed = [statement for statement in _parse(text, dialect=SubscriptionSql) if statement is not None]
     except SqlglotError as error:
         _refuse(f"cannot read {text!r}: {first_line(error)}")
+    except RecursionError:
+        _refuse("the SQL is nested too deeply")
     if len(parsed) != 1:
         _refuse(f"{len(parsed)} statements given")
+    _refuse_weights(text)
     statement = parsed[0]
     if not isinstance(statement, exp.Select):
         _refuse(f"{statement.key.upper()} is no SELECT")
     return statement
+
+
+def _refuse_weights(text: str) -> None:
+    """The parser drops the third argument of `percentile`, the weight of each value; a wrong answer would follow."""
+    tokens = SubscriptionSql().tokenize(text)
+    for position, token in enumerate(tokens):
+        if token.text.lower() == "percentile" and [t.text for t in tokens[position + 1 : position + 2]] == ["("]:
+            arguments = list(takewhile(lambda t: t.text != ")", tokens[position:]))
+            if sum(t.text == "," for t in arguments) > 1:
+                _refuse("percentile with more than percentile(attribute, fraction)")
 
 
 def _topic(select: exp.Select) -> str:
@@ -102,11 +133,11 @@ def _topic(select: exp.Select) -> str:
     if source is None:
         _refuse("FROM is missing")
     table = source.this
-    if not isinstance(table, exp.Table):
-        _refuse(f"FROM {_text(table)} is no topic")
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        _refuse(f"FROM {sql_text(table)} is no topic")
     extra = [part for part, value in table.args.items() if value and part != "this"]
     if extra:
-        _refuse(f"FROM {_text(table)} is more than the name of a topic ({', '.join(extra)})")
+        _refuse(f"FROM {sql_text(table)} is more than the name of a topic ({', '.join(extra)})")
     return str(table.name)
 
 
@@ -114,20 +145,20 @@ def _columns(select: exp.Select) -> tuple[str, ...] | None:
     if len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star):
         star = select.expressions[0]
         if any(star.args.values()):
-            _refuse(f"SELECT {_text(star)} is not accepted")
+            _refuse(f"SELECT {sql_text(star)} is not accepted")
         return None
     names = []
     for node in select.expressions:
         name = column_name(node)
         if name is None:
             if node.find(exp.AggFunc) is not None or _measure_name(node) in OPERATORS:
-                _refuse(f"SELECT {_text(node)} aggregates without GROUP BY window(…)")
-            _refuse(f"SELECT {_text(node)} is no attribute")
+                _refuse(f"SELECT {sql_text(node)} aggregates without GROUP BY window(…)")
+            _refuse(f"SELECT {sql_text(node)} is no attribute")
         names.append(name)
     return tuple(dict.fromkeys(names))
 
 
-def _aggregate(select: exp.Select, group: exp.Group, having: exp.Having | None) -> Aggregate:
+def _aggregate(select: exp.Select, group: exp.Group) -> Aggregate:
     for part, value in group.args.items():
         if value and part != "expressions":
             _refuse(f"GROUP BY {part.upper()} is not accepted")
@@ -141,16 +172,11 @@ def _aggregate(select: exp.Select, group: exp.Group, having: exp.Having | None) 
         else:
             key = column_name(node)
             if key is None:
-                _refuse(f"GROUP BY {_text(node)} is neither window(…) nor an attribute")
+                _refuse(f"GROUP BY {sql_text(node)} is neither window(…) nor an attribute")
             keys.append(key)
     if window is None:
         _refuse("GROUP BY lacks window(ts, size[, shift])")
-    outputs = _outputs(select, keys)
-    group_keys = tuple(dict.fromkeys(keys))
-    if having is None:
-        return Aggregate(window, outputs, group_keys)
-    condition, measures = _having(having.this, outputs, group_keys)
-    return Aggregate(window, outputs, group_keys, condition, measures)
+    return Aggregate(window, _outputs(select, keys), tuple(dict.fromkeys(keys)))
 
 
 def _outputs(select: exp.Select, keys: list[str]) -> tuple[Output, ...]:
@@ -158,10 +184,12 @@ def _outputs(select: exp.Select, keys: list[str]) -> tuple[Output, ...]:
     for node in select.expressions:
         inner = node.this if isinstance(node, exp.Alias) else node
         name = column_name(inner)
-        if name in keys or (name == "window" and not isinstance(node, exp.Alias)):
+        if name in keys or name == "window":
+            if isinstance(node, exp.Alias):
+                _refuse(f"SELECT {sql_text(node)} renames what every notification carries under its own name")
             continue  # every notification carries its window and its group
         if name is not None or isinstance(inner, exp.Star):
-            _refuse(f"SELECT {_text(inner)} is neither an aggregate nor a GROUP BY attribute")
+            _refuse(f"SELECT {sql_text(inner)} is neither an aggregate nor a GROUP BY attribute")
         measure = _measure(inner)
         outputs.append(Output(str(node.alias) if isinstance(node, exp.Alias) else str(measure), measure))
     if not outputs:
@@ -169,23 +197,21 @@ def _outputs(select: exp.Select, keys: list[str]) -> tuple[Output, ...]:
     names = [output.name for output in outputs]
     for name in names:
         if names.count(name) > 1:
-            _refuse(f"two outputs are named {name!r}: name one with AS")
+            _refuse(f"SELECT has two outputs named {name!r}: name one with AS")
     return tuple(outputs)
 
 
-def _having(
-    node: exp.Expression, outputs: tuple[Output, ...], keys: tuple[str, ...]
-) -> tuple[Filter, tuple[Measure, ...]]:
-    named = {output.name: output.measure for output in outputs}
+def _with_having(aggregate: Aggregate, having: exp.Expr, schema: Schema | None) -> tuple[Aggregate, set[str]]:
+    """The aggregate with its condition, and the attributes whose keys or measures were compared with text."""
+    named = {output.name: output.measure for output in aggregate.outputs}
     used: dict[str, Measure] = {}
 
-    def resolve(inner: exp.Expression) -> str | None:
+    def resolve(inner: exp.Expr) -> str | None:
         name = column_name(inner)
         if name is not None and name not in named:
-            if name not in keys:
-                raise SubscriptionError(
-                    f"HAVING uses {name!r}; accepted are aggregates, {', '.join([*named, *keys])}"
-                )
+            if name not in aggregate.group_keys:
+                accepted = ", ".join([*named, *aggregate.group_keys])
+                raise SubscriptionError(f"HAVING uses {name!r}; accepted are aggregates, {accepted}")
             return name
         if name is None and _measure_name(inner) not in OPERATORS:
             return None
@@ -193,20 +219,30 @@ def _having(
         used[str(measure)] = measure
         return str(measure)
 
-    return filter_of(node, resolve), tuple(used.values())
+    def type_of(name: str) -> Type | None:
+        if schema is None or name not in used:
+            return None if schema is None else schema.get(name)
+        attribute = used[name].attribute
+        kind = Type.INT if attribute is None else schema.get(attribute)
+        return None if kind is None else used[name].result(kind)
+
+    reader = ConditionReader(resolve, type_of)
+    condition = _condition("HAVING", having, reader)
+    texts = {used[name].attribute or name if name in used else name for name in reader.texts}
+    return replace(aggregate, having=condition, having_measures=tuple(used.values())), texts
 
 
-def _measure_name(node: exp.Expression) -> str:
+def _measure_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
     return _NAMES.get(type(node), "")
 
 
-def _measure(node: exp.Expression) -> Measure:
+def _measure(node: exp.Expr) -> Measure:
     name = _measure_name(node)
     if name not in OPERATORS or name == "count_distinct":
         accepted = ", ".join(n for n in OPERATORS if n != "count_distinct")
-        raise SubscriptionError(f"{_text(node)} is no aggregate; accepted are {accepted}, count(DISTINCT …)")
+        raise SubscriptionError(f"{sql_text(node)} is no aggregate; accepted are {accepted}, count(DISTINCT …)")
     arguments = [*_arguments(node)]
     if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
         return Measure("count")
@@ -215,50 +251,50 @@ def _measure(node: exp.Expression) -> Measure:
     wanted = OPERATORS[name].parameters
     attribute = column_name(arguments[0]) if arguments else None
     if attribute is None or len(arguments) != 1 + len(wanted):
-        raise SubscriptionError(f"{_text(node)} is not accepted; write {name}({', '.join(['attribute', *wanted])})")
+        form = (
+            "count(DISTINCT attribute)" if name == "count_distinct" else f"{name}({', '.join(['attribute', *wanted])})"
+        )
+        raise SubscriptionError(f"{sql_text(node)} is not accepted; write {form}")
     return Measure(name, attribute, tuple(_parameter(n, a, node) for n, a in zip(wanted, arguments[1:], strict=True)))
 
 
-def _arguments(node: exp.Expression) -> list[exp.Expression]:
+def _arguments(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
-    given = [node.this, *(node.args.get(part) for part in ("quantile", "expression", "accuracy", "counters"))]
-    given += node.expressions
-    return [argument for argument in given if isinstance(argument, exp.Expression)]
+    # In the order of sqlglot's own definitions, which is that of writing; none may be overlooked.
+    given = (node.args.get(part) for part in node.arg_types)
+    listed = (one if isinstance(one, list) else [one] for one in given)
+    return [argument for some in listed for argument in some if isinstance(argument, exp.Expression)]
 
 
-def _parameter(name: str, node: exp.Expression, whole: exp.Expression) -> float:
+def _parameter(name: str, node: exp.Expr, whole: exp.Expr) -> float:
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     try:
         value = float(text)
     except ValueError:
-        raise SubscriptionError(f"{_text(whole)}: {name} is {_text(node)}; accepted is a number") from None
+        raise SubscriptionError(f"{sql_text(whole)}: {name} is {sql_text(node)}; accepted is a number") from None
     if name == "fraction" and not 0 <= value <= 1:
-        raise SubscriptionError(f"{_text(whole)}: the fraction is {text}; accepted is a number from 0 to 1")
-    if name == "k" and (value != int(value) or not 1 <= value <= 1000):
-        raise SubscriptionError(f"{_text(whole)}: k is {text}; accepted is a whole number from 1 to 1000")
+        raise SubscriptionError(f"{sql_text(whole)}: the fraction is {text}; accepted is a number from 0 to 1")
+    if name == "k" and not (1 <= value <= 1000 and value.is_integer()):
+        raise SubscriptionError(f"{sql_text(whole)}: k is {text}; accepted is a whole number from 1 to 1000")
     return value
 
 
-def _is_window(node: exp.Expression) -> bool:
+def _is_window(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and str(node.this).lower() == "window"
 
 
-def _window(node: exp.Expression) -> Window:
+def _window(node: exp.Expr) -> Window:
     arguments = node.expressions
     if not 2 <= len(arguments) <= 3 or column_name(arguments[0]) != "ts":
-        _refuse(f"GROUP BY {_text(node)} is not accepted: write window(ts, size[, shift])")
+        _refuse(f"GROUP BY {sql_text(node)} is not accepted: write window(ts, size[, shift])")
     size, *shift = (_duration(argument) for argument in arguments[1:])
     return Window(size, shift[0] if shift else size)
 
 
-def _duration(node: exp.Expression) -> int:
+def _duration(node: exp.Expr) -> int:
     if isinstance(node, exp.Literal) and node.is_string:
         return duration_us(str(node.this))
     if isinstance(node, exp.Interval):
-        return duration_us(_text(node).replace("'", ""))
-    _refuse(f"the duration {_text(node)} is not accepted: write it as '20 seconds'")
-
-
-def _text(node: exp.Expression) -> str:
-    return node.sql(dialect=SubscriptionSql)
+        return duration_us(sql_text(node).replace("'", ""))
+    _refuse(f"the duration {sql_text(node)} is not accepted: write it as '20 seconds'")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from catchment.model.errors import CatchmentError, FilterError, SubscriptionError
+from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
-from catchment.model.schema import Schema, Type
+from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.model.window import Window
 
 __all__ = ["Aggregate", "Output", "Query", "Subscription"]
@@ -49,6 +49,8 @@ class Query:
     columns: tuple[str, ...] | None = None
     """Of a regular subscription, the attributes wanted; None is all of them."""
     aggregate: Aggregate | None = None
+    texts: tuple[str, ...] = field(default=(), compare=False)
+    """Attributes compared with text, which only a schema can tell from times."""
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -60,10 +62,11 @@ class Query:
         return tuple(sorted(used))
 
     def within(self, schema: Schema) -> Query:
-        """The same over a topic's schema: every attribute known, every type fitting, filters over the types' domains."""
+        """The same over a topic's schema: attributes known, types fitting, filters over the domains of the types."""
         full = schema.with_implicit()
-        for attribute in (*self.attributes, *(self.columns or ())):
-            if attribute not in full and attribute != "event_id":
+        wanted = [column for column in self.columns or () if column not in RESERVED_COLUMNS]
+        for attribute in (*self.attributes, *wanted):
+            if attribute not in full:
                 known = ", ".join(sorted(full))
                 raise SubscriptionError(f"topic {self.topic!r} has no attribute {attribute!r}; it has {known}")
         typed = replace(self, where=self.where.within(full))
@@ -109,6 +112,12 @@ class Subscription:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise SubscriptionError(f"a subscription is named {self.name!r}; accepted is a non-empty string")
+        if self.at is not None and (not isinstance(self.at, str) or not self.at):
+            raise SubscriptionError(
+                f"subscription {self.name!r} is at {self.at!r}; accepted is the name of a broker, or None"
+            )
+        if not isinstance(self.sql, str):
+            raise SubscriptionError(f"subscription {self.name!r} asks {self.sql!r}; accepted is a string of SQL")
         _ = self.query
 
     @cached_property
@@ -117,7 +126,7 @@ class Subscription:
 
         try:
             return parse_query(self.sql)
-        except (SubscriptionError, FilterError) as error:
+        except SubscriptionError as error:
             raise SubscriptionError(f"subscription {self.name!r}: {error}") from None
 
     @property
@@ -131,14 +140,21 @@ class Subscription:
             known = ", ".join(sorted(schemas)) or "none"
             raise SubscriptionError(f"subscription {self.name!r}: unknown topic {topic!r}; known are {known}")
         try:
-            return self.query.within(schemas[topic])
+            return self._read_with(schemas[topic]).within(schemas[topic])
         except CatchmentError as error:
             raise SubscriptionError(f"subscription {self.name!r}: {error}") from None
+
+    def _read_with(self, schema: Schema) -> Query:
+        from catchment.model.sql import parse_query
+
+        full = schema.with_implicit()
+        # The order of texts is not that of the times they mean, so such SQL is read again, now with its types.
+        if any(full.get(name) is Type.TIMESTAMP for name in self.query.texts):
+            return parse_query(self.sql, full)
+        return self.query
 
     def __getstate__(self) -> dict[str, object]:
         return {"name": self.name, "at": self.at, "sql": self.sql}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-
-

@@ -37,14 +37,19 @@ def microseconds(given: datetime | date | str, *, attribute: str = "ts") -> int:
                 f"attribute {attribute!r} is {given!r}; accepted are times like '2014-08-11 07:30:00'"
             ) from None
     elif not isinstance(given, datetime):
-        given = datetime(given.year, given.month, given.day)
+        given = datetime(given.year, given.month, given.day, tzinfo=UTC)
     if given.tzinfo is None:
         given = given.replace(tzinfo=UTC)
-    return (given - EPOCH) // _MICROSECOND
+    moment_us = (given - EPOCH) // _MICROSECOND
+    if not TIME_MIN_US <= moment_us <= TIME_MAX_US:
+        raise EventError(f"attribute {attribute!r} is {given}; accepted are the years 1 to 9999, UTC")
+    return moment_us
 
 
 def timestamp_text(moment_us: int) -> str:
-    return (EPOCH + timedelta(microseconds=moment_us)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    """The moment as ISO text without its zone, which is UTC."""
+    moment = (EPOCH + timedelta(microseconds=moment_us)).replace(tzinfo=None)
+    return moment.isoformat(sep=" ", timespec="microseconds")
 
 
 def duration_us(text: str) -> int:
