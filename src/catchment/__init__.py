@@ -9,12 +9,17 @@ from catchment.oracle import oracle
 from catchment.overlay import Overlay
 from catchment.pipeline.replay import Run, replay
 from catchment.pipeline.session import spark_session
+from catchment.pipeline.sinks import ConsoleSink, ParquetSink
+from catchment.pipeline.stream import Job, stream
 
 __all__ = [
     "CatchmentError",
+    "ConsoleSink",
     "Filter",
+    "Job",
     "Matcher",
     "Overlay",
+    "ParquetSink",
     "Run",
     "Schema",
     "Subscription",
@@ -22,4 +27,5 @@ __all__ = [
     "oracle",
     "replay",
     "spark_session",
+    "stream",
 ]

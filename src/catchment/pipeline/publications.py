@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 
-__all__ = ["DEDUPLICATION_SECONDS", "Catalog", "deduplicated", "event_id_type", "prepared"]
+__all__ = ["DEDUPLICATION_SECONDS", "Catalog", "deduplicated", "deduplicated_against", "event_id_type", "prepared"]
 
 DEDUPLICATION_SECONDS = 120
 ANY_TOPIC = "*"
@@ -138,3 +138,26 @@ def deduplicated(publications: DataFrame) -> DataFrame:
     gap = F.unix_micros("ts") - F.unix_micros(F.lag("ts").over(same))
     repeated = F.coalesce(gap <= DEDUPLICATION_SECONDS * 1_000_000, F.lit(False))
     return publications.withColumn("_repeated", repeated).where("NOT _repeated").drop("_repeated")
+
+
+def deduplicated_against(
+    publications: DataFrame, seen: DataFrame | None, watermark_us: int | None
+) -> tuple[DataFrame, DataFrame]:
+    """Without repeats, also of what earlier batches saw; and what the next batch must know to do the same.
+
+    Ids are remembered for as long as a repeat of them could still be accepted.
+    """
+    known = publications.select("broker", "event_id", "ts").limit(0) if seen is None else seen
+    both = publications.withColumn("_old", F.lit(False)).unionByName(
+        known.withColumn("_old", F.lit(True)), allowMissingColumns=True
+    )
+    same = Window.partitionBy("broker", "event_id").orderBy("ts", F.desc("_old"))
+    limit_us = DEDUPLICATION_SECONDS * 1_000_000
+    since = F.unix_micros("ts") - F.unix_micros(F.lag("ts").over(same))
+    until = F.unix_micros(F.when(F.lead("_old").over(same), F.lead("ts").over(same))) - F.unix_micros("ts")
+    repeated = F.coalesce(since <= limit_us, F.lit(False)) | F.coalesce(until <= limit_us, F.lit(False))
+    kept = both.withColumn("_repeated", repeated).where("NOT _old AND NOT _repeated").drop("_old", "_repeated")
+    remembered = both.groupBy("broker", "event_id").agg(F.max("ts").alias("ts"))
+    if watermark_us is not None:
+        remembered = remembered.where(F.unix_micros("ts") >= watermark_us - limit_us)
+    return kept, remembered

@@ -24,13 +24,14 @@ from catchment.stages import (
     Plan,
     Selection,
     Wanted,
+    compact_rows,
     finish_rows,
     pass_rows,
     pass_schema,
     run_pass,
 )
 
-__all__ = ["MESSAGE_SCHEMA", "finish", "match", "messages", "partials_by_question"]
+__all__ = ["MESSAGE_SCHEMA", "compact", "finish", "match", "messages", "partials_by_question"]
 
 CELLS_AT_ONCE = 1_000_000
 """Cells merged and finished together; what bounds the memory of a worker."""
@@ -94,6 +95,16 @@ def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, w
 
     run = _finisher(plan, selection, 0, words, of)
     return partials.mapInArrow(run, from_arrow_schema(MESSAGE_SCHEMA))
+
+
+def compact(partials: DataFrame, plan: Broadcast[Plan], words: int, oldest_us: int | None) -> DataFrame:
+    """The same partials with equal cells merged, as PARTIAL_SCHEMA."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in whole_questions(batches):
+            yield from compact_rows(rows, plan.value, words=words, oldest_us=oldest_us)
+
+    return partials.mapInArrow(run, from_arrow_schema(PARTIAL_SCHEMA))
 
 
 def _finisher(

@@ -1,5 +1,6 @@
 """The data plane's steps as pure functions over columns: compile, match, aggregate, merge, finish."""
 
+from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import Finished, finish_rows
 from catchment.stages.matching import PassResult, Wanted, run_pass
 from catchment.stages.merging import Selection
@@ -15,6 +16,7 @@ __all__ = [
     "Plan",
     "Selection",
     "Wanted",
+    "compact_rows",
     "compile_plan",
     "crossings_from",
     "finish_rows",

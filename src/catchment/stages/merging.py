@@ -151,7 +151,7 @@ def _merged(
     fresh = np.repeat(rows.column("fresh").to_numpy(), lengths) if "fresh" in rows.schema.names else np.ones(total)
     origins = np.zeros((total, max(words, 1)), np.uint64)
     masks = _ints(rows, "origins")
-    if len(masks):
+    if words and len(masks):
         masked = pc.list_value_length(rows.column("origins")).to_numpy() > 0
         origins[np.repeat(masked, lengths)] = masks.view(np.uint64).reshape(-1, words)
     cells = Cells(

@@ -1,0 +1,64 @@
+"""Small files of a job beside its checkpoint, on whatever file system Spark can reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """A folder on any Hadoop file system. Used on the driver, a few times a micro-batch."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._configuration = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        given = self._jvm.org.apache.hadoop.fs.Path(path)
+        self._files = given.getFileSystem(self._configuration)
+        self._root = self._files.makeQualified(given)
+        hadoop = self._jvm.org.apache.hadoop.fs
+        self._context = hadoop.FileContext.getFileContext(self._root.toUri(), self._configuration)
+        self._overwrite = spark.sparkContext._gateway.new_array(hadoop.Options.Rename, 1)  # type: ignore[union-attr]
+        self._overwrite[0] = hadoop.Options.Rename.OVERWRITE
+
+    def __str__(self) -> str:
+        return str(self._root.toString())
+
+    def path(self, name: str) -> str:
+        return f"{self}/{name}"
+
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
+
+    def exists(self, name: str = "") -> bool:
+        return bool(self._files.exists(self._at(name)))
+
+    def names(self, name: str = "") -> list[str]:
+        """What lies in a folder, in order; nothing if it is not there."""
+        if not self.exists(name):
+            return []
+        found = (status.getPath().getName() for status in self._files.listStatus(self._at(name)))
+        return sorted(found_name for found_name in found if not found_name.startswith("."))
+
+    def read(self, name: str) -> bytes:
+        stream = self._files.open(self._at(name))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, name: str, content: bytes) -> None:
+        """All of it or nothing: written aside, then renamed into place."""
+        target, aside = self._at(name), self._at(f"{name}.writing")
+        stream = self._files.create(aside, True)
+        try:
+            stream.write(bytearray(content))
+            stream.hsync()
+        finally:
+            stream.close()
+        self._context.rename(aside, target, self._overwrite)
+
+    def delete(self, name: str) -> None:
+        self._files.delete(self._at(name), True)

@@ -1,0 +1,63 @@
+"""Partials of many batches as fewer rows, one cell each, so that live state does not grow with the number of batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from catchment.stages import kernels
+from catchment.stages.merging import Cells, Instance, merge_cells
+from catchment.stages.partials import PARTIAL_SCHEMA
+from catchment.stages.plan import Plan
+
+__all__ = ["compact_rows"]
+
+_EMPTY: tuple[()] = ()
+
+
+def compact_rows(rows: pa.Table, plan: Plan, *, words: int, oldest_us: int | None) -> list[pa.RecordBatch]:
+    """Merge the rows of whole questions, leaving out questions nobody asks and slices that ended before `oldest_us`."""
+    instances, groups, by_code = merge_cells(rows, plan, words=words)
+    return [_rows_of(cells, instances, groups, words, oldest_us) for cells in by_code.values()]
+
+
+def _rows_of(
+    cells: Cells, instances: list[Instance], groups: pa.Array, words: int, oldest_us: int | None
+) -> pa.RecordBatch:
+    edges = np.flatnonzero(np.diff(cells.instance, prepend=-1, append=-1))
+    records = []
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        one = instances[cells.instance[begin]]
+        window = one.question.layout.window
+        kept = np.arange(begin, end)
+        if oldest_us is not None:
+            # The last window that a slice lies in begins at or before it and so ends within a size of its end.
+            oldest = window.slices_of(np.array([oldest_us - window.size_us]))[0]
+            kept = kept[cells.slices[begin:end] >= oldest]
+        if len(kept):
+            records.append(_record(cells, one, kept, groups, words))
+    return pa.RecordBatch.from_pylist(records, PARTIAL_SCHEMA)
+
+
+def _record(cells: Cells, one: Instance, kept: np.ndarray, groups: pa.Array, words: int) -> dict[str, object]:  # type: ignore[type-arg]
+    code = cells.code
+    real = cells.real[kept] + cells.rest[kept] if code == kernels.REAL_TOTAL else cells.real[kept]
+    grouped = bool(one.question.layout.group_keys)
+    masked = words > 0 and one.position == 0
+    whole = code in (kernels.WHOLE_TOTAL, kernels.LOWEST, kernels.HIGHEST)
+    floating = code in (kernels.REAL_TOTAL, kernels.MOMENTS, kernels.LOWEST_REAL, kernels.HIGHEST_REAL)
+    return {
+        "question": one.question.id,
+        "part": one.part.id,
+        "first": int(cells.slices[kept[0]]),
+        "slices": cells.slices[kept],
+        "groups": groups.take(pa.array(cells.group[kept])).to_pylist() if grouped else _EMPTY,
+        "publications": cells.publications[kept],
+        "origins": cells.origins[kept].view(np.int64).reshape(-1) if masked else _EMPTY,
+        "count": cells.count[kept],
+        "whole": cells.whole[kept] if whole else _EMPTY,
+        "low": cells.low[kept] if code == kernels.WHOLE_TOTAL else _EMPTY,
+        "real": real if floating else _EMPTY,
+        "rest": cells.rest[kept] if code == kernels.MOMENTS else _EMPTY,
+        "blob": [cells.blobs[at] for at in kept.tolist()] if code == kernels.BLOB else _EMPTY,
+    }
