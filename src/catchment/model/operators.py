@@ -4,6 +4,8 @@
     state = add(state, value, kind)     one more value, never null
     state = merge(left, right, kind)    any cut, any order
     value = finish(state, …)            what the subscriber reads; None is null
+
+`kind` is the type of the attribute. All verbs take it, whether or not they need it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Measure:
             return f"{self.operator}(*)"
         if self.operator == "count_distinct":
             return f"count(DISTINCT {self.attribute})"
-        return f"{self.operator}({', '.join([self.attribute, *(f'{p:g}' for p in self.parameters)])})"
+        numbers = (str(int(p)) if p.is_integer() else repr(p) for p in self.parameters)
+        return f"{self.operator}({', '.join([self.attribute, *numbers])})"
 
     @property
     def definition(self) -> Operator:
@@ -113,8 +116,10 @@ def interpolated(values: list[Any], fraction: float) -> float | None:
     ranked = sorted(values)
     position = fraction * (len(ranked) - 1)
     below = math.floor(position)
-    low, high = ranked[below], ranked[min(below + 1, len(ranked) - 1)]
-    return float(low) + (float(high) - float(low)) * (position - below)
+    low, high = float(ranked[below]), float(ranked[min(below + 1, len(ranked) - 1)])
+    share = position - below
+    # Not low + (high - low) * share: the difference may be beyond a double.
+    return low if low == high else low * (1 - share) + high * share
 
 
 def most_frequent(values: list[Any]) -> Any:
@@ -150,7 +155,8 @@ def _finish_extreme(state: Any, kind: Type) -> Any:
 
 def _finish_quantile(blob: bytes, kind: Type, fraction: float) -> int | float | None:
     value = QUANTILE_SKETCH.quantile(blob, fraction)
-    return value if value is None or kind is Type.FLOAT else round(value)
+    # The sketch holds doubles, and the double next to the largest integer is beyond it.
+    return value if value is None or kind is Type.FLOAT else min(round(value), 2**63 - 1)
 
 
 def _finish_mode(blob: bytes, kind: Type) -> Any:

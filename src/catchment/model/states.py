@@ -7,7 +7,7 @@ Each state has three of the four verbs (`finish` belongs to the operator):
     merge(left, right, kind)  any cut, any order
 
 States are small frozen tuples; sketches and collected values are bytes, ready for the wire. `catchment.stages` does
-the same over whole columns, and a test holds the two together.
+the same over whole columns, and a test holds the two together. All verbs take the type, needed or not.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class CollectedValues(BlobState):
         if kind is Type.STRING:
             texts: list[Any] = msgspec.msgpack.decode(blob)
             return texts
-        return np.frombuffer(blob, "<f8" if kind is Type.FLOAT else "<i8").tolist()
+        numbers: list[Any] = np.frombuffer(blob, "<f8" if kind is Type.FLOAT else "<i8").tolist()
+        return numbers
 
 
 class DistinctValues(CollectedValues):
@@ -151,6 +152,8 @@ class DistinctValues(CollectedValues):
 HLL_LG_K = 12
 KLL_K = 200
 TOP_LG_MAP_SIZE = 14
+EMPTY_TEXT = "\uffff"
+"""What a sketch counts instead of the empty string, which it would ignore; no text may contain this code point."""
 
 
 class DistinctSketch(BlobState):
@@ -162,7 +165,7 @@ class DistinctSketch(BlobState):
         sketch = datasketches.hll_sketch(HLL_LG_K, datasketches.tgt_hll_type.HLL_8)
         cast = {Type.STRING: str, Type.FLOAT: float}.get(kind, int)
         for value in values:
-            sketch.update(cast(value))
+            sketch.update(EMPTY_TEXT if value == "" else cast(value))
         return bytes(sketch.serialize_compact())
 
     def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
@@ -172,7 +175,8 @@ class DistinctSketch(BlobState):
         return bytes(union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact())
 
     def estimate(self, blob: bytes) -> int:
-        return round(datasketches.hll_sketch.deserialize(blob).get_estimate())
+        estimate: float = datasketches.hll_sketch.deserialize(blob).get_estimate()
+        return round(estimate)
 
 
 class QuantileSketch(BlobState):
@@ -217,8 +221,10 @@ class TopSketch(BlobState):
 
     def top(self, blob: bytes, count: int, kind: Type) -> list[dict[str, Any]]:
         sketch, serde = _top_sketch(kind)
-        found = type(sketch).deserialize(blob, *serde).get_frequent_items(
-            datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+        found = (
+            type(sketch)
+            .deserialize(blob, *serde)
+            .get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
         )
         ranked = sorted(((-estimate, item) for item, estimate, _, _ in found))[:count]
         return [{"item": item, "count": -negative} for negative, item in ranked]

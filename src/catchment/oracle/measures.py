@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from catchment.model.schema import Type
 __all__ = ["Result", "measured"]
 
 TOLERANCE = 1e-9
+DOUBLE_MAX = Fraction(sys.float_info.max)
 KLL_RANK_ERROR = 0.035
 """Of the rank, for sketches that have had to compact (more values than k); twice the published 99 % bound."""
 HLL_ERROR = 0.07
@@ -25,7 +27,10 @@ HLL_ERROR = 0.07
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A value, and for numbers what is near enough to it."""
+    """A value, and for numbers what is near enough to it.
+
+    Infinite bounds are where a total on the way to the value may be beyond a double: then any answer is right.
+    """
 
     value: Any
     low: float | None = None
@@ -37,18 +42,27 @@ def measured(measure: Measure, values: list[Any], kind: Type) -> Result:
     return _MEASURES[measure.operator](values, kind, *measure.parameters)
 
 
-def _real(value: float | None, values: list[Any]) -> Result:
-    if value is None:
-        return Result(None)
-    slack = TOLERANCE * max(abs(value), sum(abs(v) for v in values) / len(values))
-    return Result(value, value - slack, value + slack)
+def _real(value: Fraction, values: list[Any], slack: float = 0.0) -> Result:
+    """A result within the promised tolerance of its exact value, or within a wider one."""
+    total = sum(abs(Fraction(v)) for v in values)
+    if total > DOUBLE_MAX or abs(value) > DOUBLE_MAX:
+        return Result(_double(value), -math.inf, math.inf)
+    nearest = float(value)
+    slack = max(slack, TOLERANCE * max(abs(nearest), float(total / len(values))))
+    return Result(nearest, nearest - slack, nearest + slack)
+
+
+def _double(value: Fraction) -> float:
+    if abs(value) <= DOUBLE_MAX:
+        return float(value)
+    return math.inf if value > 0 else -math.inf
 
 
 def _sum(values: list[Any], kind: Type) -> Result:
     if not values:
         return Result(None)
     if kind is Type.FLOAT:
-        return _real(math.fsum(values), values)
+        return _real(sum(map(Fraction, values), Fraction()), values)
     total = sum(values)
     if not -(2**63) <= total < 2**63:
         raise AggregateOverflowError(f"a sum of integers is {total}; accepted are sums within 64 bits")
@@ -56,23 +70,27 @@ def _sum(values: list[Any], kind: Type) -> Result:
 
 
 def _avg(values: list[Any], kind: Type) -> Result:
-    return _real(float(sum(map(Fraction, values)) / len(values)) if values else None, values)
+    return _real(sum(map(Fraction, values), Fraction()) / len(values), values) if values else Result(None)
 
 
 def _variance(values: list[Any], kind: Type) -> Result:
     if len(values) < 2:
         return Result(None)
     exact = statistics.variance([Fraction(v) for v in values])
-    # The square of a value is what a variance is made of, so its tolerance is that of squares.
-    slack = TOLERANCE * max(float(exact), sum(abs(v) for v in values) / len(values))
-    return Result(float(exact), float(exact) - slack, float(exact) + slack)
+    if sum(Fraction(v) ** 2 for v in values) > DOUBLE_MAX / 4:
+        return Result(_double(exact), -math.inf, math.inf)
+    # A mean in doubles is off by its own rounding, and each deviation with it: mean · deviation is what squares lose.
+    mean = float(sum(abs(Fraction(v)) for v in values) / len(values))
+    return _real(exact, values, TOLERANCE * mean * math.sqrt(exact))
 
 
 def _deviation(values: list[Any], kind: Type) -> Result:
     if len(values) < 2:
         return Result(None)
-    variance = _variance(values, kind).value
-    return _real(math.sqrt(variance), values)
+    variance = _variance(values, kind)
+    if variance.high == math.inf:
+        return Result(math.sqrt(variance.value), -math.inf, math.inf)
+    return _real(Fraction(math.sqrt(variance.value)), values)
 
 
 def _extreme(choose: Callable[[list[Any]], Any]) -> Callable[..., Result]:
@@ -87,7 +105,7 @@ def _percentile(values: list[Any], kind: Type, fraction: float = 0.5) -> Result:
     below = math.floor(position)
     above = min(below + 1, len(ranked) - 1)
     between = Fraction(ranked[below]) + (Fraction(ranked[above]) - Fraction(ranked[below])) * (position - below)
-    return _real(float(between), values)
+    return _real(between, values)
 
 
 def _mode(values: list[Any], kind: Type) -> Result:
