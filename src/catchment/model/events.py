@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
 __all__ = ["as_events", "attribute_schema", "problems"]
 
-Columns = pa.Table | pa.RecordBatch
+Columns: TypeAlias = "pa.Table | pa.RecordBatch"
 
 
 def attribute_schema(columns: pa.Schema) -> Schema:
@@ -61,8 +62,8 @@ def _cast(name: str, column: pa.ChunkedArray | pa.Array, kind: Type) -> pa.Chunk
 def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Iterable[str] | None) -> pa.Array | None:
     """Why each event is refused, null where it is accepted; None if all are.
 
-    A refused event lacks an id, topic, broker or time stamp, is of an unknown topic or broker, has a time stamp
-    outside of the years 1 to 9999, or a number that is NaN or infinite.
+    A refused event lacks an id, topic, broker or time stamp, is of an unknown topic or broker, has a time outside of
+    the years 1 to 9999, a number that is NaN or infinite, or the integer -2^63.
     """
     reasons: npt.NDArray[np.object_] | None = None
 
@@ -81,22 +82,25 @@ def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Ite
         refuse(_not_in(events.column("topic"), schemas), f"unknown topic; known are {', '.join(sorted(schemas))}")
     if brokers is not None:
         refuse(_not_in(events.column("broker"), brokers), "the broker is not in the overlay")
-    times = events.column("ts").cast(pa.int64())
-    outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))
-    refuse(outside, "ts is outside of the years 1 to 9999")
     for column in events.schema:
-        if column.name not in RESERVED_COLUMNS:
-            _refuse_numbers(column, events.column(column.name), refuse)
+        if column.name == "ts" or column.name not in RESERVED_COLUMNS:
+            _refuse_values(column, events.column(column.name), refuse)
     return None if reasons is None else pa.array(reasons, pa.string())
 
 
-def _refuse_numbers(column: pa.Field, values: pa.Array | pa.ChunkedArray, refuse: object) -> None:
-    assert callable(refuse)
+def _refuse_values(
+    column: pa.Field, values: pa.Array | pa.ChunkedArray, refuse: Callable[[pa.Array | pa.ChunkedArray, str], None]
+) -> None:
     if pa.types.is_floating(column.type):
         refuse(pc.invert(pc.is_finite(values)), f"{column.name} is NaN or infinite")
     elif pa.types.is_integer(column.type):
         refuse(pc.equal(values, pa.scalar(-(2**63), pa.int64())), f"{column.name} is below -2^63 + 1")
+    elif pa.types.is_timestamp(column.type):
+        times = values.cast(Type.TIMESTAMP.arrow).cast(pa.int64())
+        outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))
+        refuse(outside, f"{column.name} is outside of the years 1 to 9999")
 
 
 def _not_in(values: pa.Array | pa.ChunkedArray, accepted: Iterable[str]) -> pa.Array | pa.ChunkedArray:
-    return pc.invert(pc.is_in(values, value_set=pa.array(sorted(accepted), values.type)))
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return pc.invert(pc.is_in(values, value_set=pa.array(sorted(accepted), kind)))

@@ -54,4 +54,4 @@ def key_text(value: Any, kind: Type) -> str | None:
         return timestamp_text(value).replace(" ", "T") + "Z"
     if kind is Type.BOOL:
         return "true" if value else "false"
-    return repr(float(value)) if kind is Type.FLOAT else str(value)
+    return repr(float(value) + 0.0) if kind is Type.FLOAT else str(value)  # -0.0 is 0.0
