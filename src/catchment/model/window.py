@@ -68,9 +68,10 @@ class Window:
 
     def in_a_window(self, slices: Times) -> npt.NDArray[np.bool_]:
         """Whether slices belong to any window: all do, but for the gaps between sampling windows."""
+        belongs = np.ones(len(slices), np.bool_)
         if self.kind == "sampling":
-            return slices % 2 == 0
-        return np.ones(len(slices), np.bool_)
+            np.equal(slices % 2, 0, out=belongs)
+        return belongs
 
     def slice_start_us(self, slice_index: int) -> int:
         shifts, second = divmod(slice_index, self.step)
