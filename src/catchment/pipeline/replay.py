@@ -94,7 +94,8 @@ class Run:
         words = word_count(len(self.overlay)) if len(self.overlay) > 1 else 0
         partials = shared_pass.partials_by_question(rows)
         sent = shared_pass.messages(partials, self._broadcast, Selection(), words)
-        table = traffic_of(tree, self.placement, rows.where("kind = 'crossing'"), sent)
+        crossings = rows.where("kind = 'crossing'").select("numbers").collect()
+        table = traffic_of(tree, self.placement, (n for row in crossings for n in row.numbers), sent)
         return self.spark.createDataFrame(table.to_pandas(), _spark_schema())
 
     def delivered(self, subscription: str) -> DataFrame:

@@ -31,7 +31,17 @@ from catchment.stages import (
     run_pass,
 )
 
-__all__ = ["MESSAGE_SCHEMA", "compact", "finish", "match", "messages", "partials_by_question"]
+__all__ = [
+    "MESSAGE_SCHEMA",
+    "compact",
+    "finish",
+    "match",
+    "messages",
+    "messages_of",
+    "notifications_of",
+    "partials_by_question",
+    "told",
+]
 
 CELLS_AT_ONCE = 1_000_000
 """Cells merged and finished together; what bounds the memory of a worker."""
@@ -81,20 +91,48 @@ def finish(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, rev
 
 def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, words: int) -> DataFrame:
     """Partial and notification messages of the selected windows, as MESSAGE_SCHEMA."""
+    run = _finisher(plan, selection, 0, words, _message_rows)
+    return partials.mapInArrow(run, from_arrow_schema(MESSAGE_SCHEMA))
+
+
+TOLD_SCHEMA = pa.schema([*NOTIFICATION_SCHEMA, *MESSAGE_SCHEMA])
+
+
+def told(
+    partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int, words: int
+) -> DataFrame:
+    """Notifications and messages from one merge, for `notifications_of` and `messages_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
-        rows = []
-        if finished.partials is not None:
-            sent = finished.partials
-            columns = (sent.target, sent.origins.view(np.int64), sent.messages, sent.size_bytes)
-            rows += [("partial", *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-        rows += [("notification", broker, [], *sent) for broker, sent in sorted(finished.notified.items())]
-        if rows:
-            names = MESSAGE_SCHEMA.names
-            yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], MESSAGE_SCHEMA)
+        for batch in [*finished.notifications, *_message_rows(finished)]:
+            columns = [
+                batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+                for field in TOLD_SCHEMA
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=TOLD_SCHEMA)
 
-    run = _finisher(plan, selection, 0, words, of)
-    return partials.mapInArrow(run, from_arrow_schema(MESSAGE_SCHEMA))
+    run = _finisher(plan, selection, revision, words, of)
+    return partials.mapInArrow(run, from_arrow_schema(TOLD_SCHEMA))
+
+
+def notifications_of(both: DataFrame) -> DataFrame:
+    return both.where("kind IS NULL").select(*NOTIFICATION_SCHEMA.names)
+
+
+def messages_of(both: DataFrame) -> DataFrame:
+    return both.where("kind IS NOT NULL").select(*MESSAGE_SCHEMA.names)
+
+
+def _message_rows(finished: Finished) -> Iterator[pa.RecordBatch]:
+    rows = []
+    if finished.partials is not None:
+        sent = finished.partials
+        columns = (sent.target, sent.origins.view(np.int64), sent.messages, sent.size_bytes)
+        rows += [("partial", *row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    rows += [("notification", broker, [], *sent) for broker, sent in sorted(finished.notified.items())]
+    if rows:
+        names = MESSAGE_SCHEMA.names
+        yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], MESSAGE_SCHEMA)
 
 
 def compact(partials: DataFrame, plan: Broadcast[Plan], words: int, oldest_us: int | None) -> DataFrame:
@@ -124,18 +162,20 @@ def _finisher(
 def whole_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Cut rows that are ordered by question into tables that end where a question ends and are not too large."""
     pending: list[pa.RecordBatch] = []
+    pending_cells = 0
     for batch in batches:
         if not batch.num_rows:
             continue
         questions = batch.column("question").to_numpy()
         cells = np.cumsum(pc.list_value_length(batch.column("slices")).to_numpy())
         edges = np.flatnonzero(np.diff(questions)) + 1
-        begin, done = 0, 0
+        begin, done = 0, -pending_cells
         for edge in edges.tolist():
             if cells[edge - 1] - done >= CELLS_AT_ONCE:
                 yield pa.Table.from_batches([*pending, batch.slice(begin, edge - begin)])
                 pending, begin, done = [], edge, int(cells[edge - 1])
         pending.append(batch.slice(begin))
+        pending_cells = int(cells[-1]) - done
     if pending:
         yield pa.Table.from_batches(pending)
 

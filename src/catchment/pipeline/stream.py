@@ -167,7 +167,7 @@ class _Batches:
         folder = f"batch={batch}"
         self._write_rows(publications, broadcast, before, batch, folder)
         rows = self._rows([folder])
-        heard, dropped, rejected, delivered = self._summary(rows)
+        heard, dropped, rejected, delivered, crossings = self._summary(rows)
         clocks, watermark_us, latest_us = moved_on(
             before, pin, heard, lateness_us=self.lateness_us, idle_after_us=self.idle_after_us
         )
@@ -186,7 +186,7 @@ class _Batches:
         present = {name for name, n in (("dropped", dropped), ("rejected", rejected), ("deliveries", delivered)) if n}
         selection = self._selection(before, after, plan, anything_new=bool(heard))
         partials = self._partials([*before.live, *live], folder, selection)
-        self._deliver(rows, partials, broadcast, selection, batch, present)
+        self._deliver(rows, crossings, partials, broadcast, selection, batch, present)
         after = self._compacted(after, plan, broadcast)
         self.journal.write_ledger(after)
         self.journal.forget(batch - 1, {state.folder for state in (*before.live, *after.live)})
@@ -203,8 +203,8 @@ class _Batches:
         plan, broadcast = self._plan(last.steps[-1][0], last)
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
-            rows = self._rows([])
-            self._deliver(rows, self._partials(list(last.live), "", selection), broadcast, selection, batch, set())
+            partials = self._partials(list(last.live), "", selection)
+            self._deliver(self._rows([]), [], partials, broadcast, selection, batch, set())
         self.journal.write_ledger(
             Ledger(
                 batch, last.clocks, last.watermark_us, last.latest_us, last.steps, (), last.events, last.dropped,
@@ -276,18 +276,20 @@ class _Batches:
             return self.spark.createDataFrame([], self._schema)
         return self.spark.read.schema(self._schema).parquet(*paths)
 
-    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], int, int, int]:
-        """Clocks heard, and how many events were dropped, rejected and delivered."""
+    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], int, int, int, list[int]]:
+        """Clocks heard; how many events were dropped, rejected and delivered; what crossed which links."""
         heard: dict[str, tuple[int, int]] = {}
         counts = {"late": 0, "refused": 0, "delivery": 0}
-        few = rows.where("kind IN ('clock', 'late', 'refused', 'delivery')")
-        for row in few.select("kind", "name", "numbers", F.size("ids").alias("size")).collect():
+        crossings: list[int] = []
+        for row in rows.where("kind != 'partial'").select("kind", "name", "numbers", F.size("ids").alias("size")).collect():
             if row.kind == "clock":
                 latest, count = heard.get(row.name, (row.numbers[0], 0))
                 heard[row.name] = (max(latest, row.numbers[0]), count + row.numbers[1])
+            elif row.kind == "crossing":
+                crossings += row.numbers
             else:
                 counts[row.kind] += row.size
-        return heard, counts["late"], counts["refused"], counts["delivery"]
+        return heard, counts["late"], counts["refused"], counts["delivery"], crossings
 
     def _live(
         self, before: Ledger, plan: Plan, folder: str, heard: dict[str, tuple[int, int]], watermark_us: int | None
@@ -319,23 +321,27 @@ class _Batches:
     def _deliver(
         self,
         rows: DataFrame,
+        crossings: list[int],
         partials: DataFrame | None,
         broadcast: Broadcast[Plan],
         selection: Selection | None,
         batch: int,
         present: set[str],
     ) -> None:
-        notifications = self._empty(NOTIFICATION_SCHEMA)
-        sent = self._empty(shared_pass.MESSAGE_SCHEMA)
+        notifications, sent = self._empty(NOTIFICATION_SCHEMA), None
+        kept: list[DataFrame] = []
+        revision = batch if self.revises else 0
         if partials is not None and selection is not None:
-            revision = batch if self.revises else 0
-            notifications = shared_pass.finish(partials, broadcast, selection, revision)
             present = present | {"notifications"}
-            if self.overlay is not None:
-                sent = shared_pass.messages(partials, broadcast, selection, self._words)
+            if self.overlay is None:
+                notifications = shared_pass.finish(partials, broadcast, selection, revision)
+            else:
+                both = shared_pass.told(partials, broadcast, selection, revision, self._words).persist()
+                notifications, sent = shared_pass.notifications_of(both), shared_pass.messages_of(both)
+                kept.append(both)
         traffic = self._empty(LINK_TRAFFIC_SCHEMA)
         if self.overlay is not None:
-            table = traffic_of(topic_tree(self.overlay), self.placement, rows.where("kind = 'crossing'"), sent)
+            table = traffic_of(topic_tree(self.overlay), self.placement, crossings, sent)
             if table.num_rows:
                 present = present | {"traffic"}
                 traffic = self.spark.createDataFrame(table.to_pandas(), from_arrow_schema(LINK_TRAFFIC_SCHEMA))
@@ -348,6 +354,8 @@ class _Batches:
             present=frozenset(present),
         )
         self.sink.write(results, batch)
+        for frame in kept:
+            frame.unpersist()
 
     def _empty(self, schema: Any) -> DataFrame:
         return self.spark.createDataFrame([], from_arrow_schema(schema))

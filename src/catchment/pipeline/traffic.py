@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from catchment.overlay import (
     Tree,
@@ -25,17 +25,13 @@ Placement = Literal["late", "early"]
 PLACEMENTS: tuple[Placement, ...] = ("late", "early")
 
 
-def traffic_of(tree: Tree, placement: Placement, crossings: DataFrame, messages: DataFrame) -> pa.Table:
-    """Collects the counts, which are few, and spreads them over the tree's links."""
+def traffic_of(tree: Tree, placement: Placement, crossings: Iterable[int], messages: DataFrame | None) -> pa.Table:
+    """Spreads the counts, which are few, over the tree's links. `crossings` are the numbers of rows of that kind."""
     words = word_count(len(tree.brokers))
-    numbers = (n for row in crossings.select("numbers").toLocalIterator() for n in row.numbers)
-    crossed = crossings_from(numbers, words)
+    crossed = crossings_from(crossings, words)
     wanted = crossed.wanted_at if placement == "late" else crossed.wanted_raw_at
     publications = count_publications(tree, crossed.origin, wanted, crossed.messages, crossed.size_bytes)
-    summed = messages.groupBy("kind", "broker", "origins").agg(
-        F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
-    )
-    rows = summed.collect()
+    rows = [] if messages is None else messages.collect()
     told = [row for row in rows if row.kind == "notification"]
     sent = [row for row in rows if row.kind == "partial"] if placement == "early" else []
     return traffic_table(
