@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,19 @@ class Line:
     high: float | None
 
     def accepts(self, value: float | None, exact: str) -> bool:
-        if self.low is None or self.high is None or value is None:
+        if self.low is None or self.high is None:
             return value == self.value and json.loads(exact) == json.loads(self.exact)
-        return self.low <= value <= self.high
+        if (self.low, self.high) == (-math.inf, math.inf):
+            return True
+        precise = json.loads(exact)
+        # Both columns are held to the bounds, as a reader may use either.
+        return (
+            value is not None
+            and isinstance(precise, (int, float))
+            and not isinstance(precise, bool)
+            and self.low <= value <= self.high
+            and self.low <= precise <= self.high
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.model.constraint import Constraint
-from catchment.model.errors import SubscriptionError
+from catchment.model.errors import SchemaError, SubscriptionError
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.filter import Filter
+from catchment.model.operators import Measure
 from catchment.model.results import exact_json, key_text, number_of
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Aggregate, Query, Subscription
@@ -48,14 +49,14 @@ def oracle(
     `changes` are pairs of a position in `events` and a subscription (from there on) or the name of one (until there).
     `schema` is one schema, or one per topic; without it the columns say the types.
     """
-    schemas = _schemas(events, schema)
-    merged = Schema({name: kind for one in schemas.values() for name, kind in one.attributes.items()})
-    arrived = _Arrived(as_events(events, merged), schemas if _is_per_topic(schema) else None, lateness_us, deduplicate)
+    schemas = _schemas_by_topic(schema)
+    merged = _merged(schemas) if schemas is not None else _one_schema(events, schema)
+    arrived = _Arrived(as_events(events, merged), schemas, lateness_us, deduplicate)
     lines: list[Line] = []
     deliveries: list[tuple[str, Any]] = []
     for life in _lives(subscriptions, changes, len(arrived)):
         topic = life.subscription.query.topic
-        known = schemas if topic in schemas or _is_per_topic(schema) else {topic: merged}
+        known = {topic: merged} if schemas is None else schemas
         query = life.subscription.within(known)
         rows = arrived.matching(query, life)
         if query.aggregate is None:
@@ -111,7 +112,8 @@ class _Arrived:
                 self._columns[name] = [None] * len(self)
             else:
                 values = self.table.column(name)
-                self._columns[name] = (values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist()
+                plain = values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+                self._columns[name] = plain.to_pylist()
         return self._columns[name]
 
     def latest_us(self, position: int) -> int | None:
@@ -178,25 +180,24 @@ def _lines_of_window(
 ) -> list[Line]:
     results = {}
     for measure in asked.measures:
-        kind = schema[measure.attribute] if measure.attribute is not None else Type.INT
         values = [1] * len(rows) if measure.attribute is None else [arrived.column(measure.attribute)[r] for r in rows]
-        results[measure] = measured(measure, [v for v in values if v is not None], kind)
+        results[measure] = measured(measure, [v for v in values if v is not None], _kind_of(measure, schema))
     if asked.having is not None:
         facts = {str(measure): results[measure].value for measure in asked.having_measures}
         facts.update(zip(asked.group_keys, group, strict=True))
         if not asked.having.matches(facts):
             return []
     start, end = asked.window.bounds_us(number)
-    texts = tuple(sorted((key, key_text(value, schema[key])) for key, value in zip(asked.group_keys, group, strict=True)))
+    texts = sorted((key, key_text(value, schema[key])) for key, value in zip(asked.group_keys, group, strict=True))
     lines = []
     for output in asked.outputs:
         result = results[output.measure]
-        kind = output.measure.result(schema[output.measure.attribute] if output.measure.attribute else Type.INT)
+        kind_of_result = output.measure.result(_kind_of(output.measure, schema))
         lines.append(
             Line(
-                key=(name, start, end, texts, output.name),
-                value=number_of(result.value, kind),
-                exact=exact_json(result.value, kind),
+                key=(name, start, end, tuple(texts), output.name),
+                value=number_of(result.value, kind_of_result),
+                exact=exact_json(result.value, kind_of_result),
                 publications=len(rows),
                 low=result.low,
                 high=result.high,
@@ -229,14 +230,31 @@ def _lives(subscriptions: Iterable[Subscription], changes: Sequence[Change], cou
     return lives + [_Life(subscription, began, None) for subscription, began in open_.values()]
 
 
-def _is_per_topic(schema: Any) -> bool:
-    if schema is None or isinstance(schema, (Schema, pa.Schema)):
-        return False
-    return all(isinstance(value, (Schema, pa.Schema, Mapping)) for value in schema.values())
+def _kind_of(measure: Measure, schema: Schema) -> Type:
+    return Type.INT if measure.attribute is None else schema[measure.attribute]
 
 
-def _schemas(events: pa.Table, schema: Any) -> dict[str, Schema]:
-    if _is_per_topic(schema):
-        return {topic: Schema.of(one) for topic, one in schema.items()}
-    one = attribute_schema(events.schema) if schema is None else Schema.of(schema)
-    return dict.fromkeys(set(events.column("topic").to_pylist()) - {None}, one)
+def _schemas_by_topic(schema: Any) -> dict[str, Schema] | None:
+    """A schema per topic, if that is what was given."""
+    if not isinstance(schema, Mapping) or not schema:
+        return None
+    if not all(isinstance(value, (Schema, pa.Schema, Mapping)) for value in schema.values()):
+        return None
+    return {topic: Schema.of(one) for topic, one in schema.items()}
+
+
+def _one_schema(events: pa.Table, schema: Any) -> Schema:
+    return attribute_schema(events.schema) if schema is None else Schema.of(schema)
+
+
+def _merged(schemas: Mapping[str, Schema]) -> Schema:
+    """All attributes of all topics, which share the columns of one table."""
+    merged: dict[str, Type] = {}
+    for topic, schema in schemas.items():
+        for name in schema:
+            if merged.setdefault(name, schema[name]) is not schema[name]:
+                raise SchemaError(
+                    f"attribute {name!r} is of type {schema[name].value} in topic {topic!r} and of type "
+                    f"{merged[name].value} in another; accepted is one type, as topics share a column"
+                )
+    return Schema(merged)
