@@ -289,26 +289,39 @@ def _learn(memo: Any, attribute: int, text: int, lanes: Any, constants: Any, pie
         memo.counts[2] = bits_at + width
 
 
-@njit(cache=True, nogil=True)
-def _remembered(
-    memo: Any, pool: int, attribute: int, address: int, length: int, lanes: Any, constants: Any, pieces: Any
-) -> int:
-    """The number of a string in the memo, or -1 if it does not fit."""
-    hashed = _hashed(address, length, attribute)
-    mask = len(memo.table) - 1
+@njit(cache=True, nogil=True, inline="always")
+def _known(table: Any, hashes: Any, attributes: Any, starts: Any, lengths: Any, pool: int, hashed: int,
+    attribute: int, address: int, length: int) -> int:  # fmt: skip
+    """The number of a string in the memo; if it is not there, where in the table it would be, as -1 - slot."""
+    mask = len(table) - 1
     slot = np.int64(hashed >> np.uint64(1)) & mask
     while True:
-        text = np.int64(memo.table[slot])
+        text = np.int64(table[slot])
         if text < 0:
-            break
+            return -1 - slot
         if (
-            memo.hash[text] == hashed
-            and memo.length[text] == length
-            and memo.attribute[text] == attribute
-            and _same(pool + memo.start[text], address, length)
+            hashes[text] == hashed
+            and lengths[text] == length
+            and attributes[text] == attribute
+            and _same(pool + starts[text], address, length)
         ):
             return text
         slot = (slot + 1) & mask
+
+
+@njit(cache=True, nogil=True)
+def _remember(
+    memo: Any,
+    slot: int,
+    hashed: int,
+    attribute: int,
+    address: int,
+    length: int,
+    lanes: Any,
+    constants: Any,
+    pieces: Any,
+) -> int:
+    """Put a new string into the memo; its number there, or -1 if it does not fit."""
     text, start = memo.counts[0], memo.counts[1]
     width = (pieces.count[attribute] + 63) >> 6
     # Twice the length, since its reverse is written behind it.
@@ -333,7 +346,9 @@ def _read_strings(
 ) -> Any:
     plain, backwards, parts = lanes.of_attribute[attribute]
     wide, indexed = column[KIND] == LARGE_UTF8, column[INDEX_KIND] != 0
-    pool = memo.pool.ctypes.data
+    # Taken out of the memo once: handing all of it to a function costs more than the lookup.
+    table, hashes, attributes, starts, lengths = memo.table, memo.hash, memo.attribute, memo.start, memo.length
+    text_code, text_cell, bits_at, pool = memo.code, memo.cell, memo.bits_at, memo.pool.ctypes.data
     for row in range(codes.shape[0]):
         valid = True
         position = first + row
@@ -347,17 +362,21 @@ def _read_strings(
             else:
                 begin = np.int64(load_i32(column[VALUES] + position * 4))
                 end = np.int64(load_i32(column[VALUES] + position * 4 + 4))
-            text = _remembered(memo, pool, attribute, column[DATA] + begin, end - begin, lanes, constants, pieces)
+            address, length = column[DATA] + begin, end - begin
+            hashed = _hashed(address, length, attribute)
+            text = _known(table, hashes, attributes, starts, lengths, pool, hashed, attribute, address, length)
             if text < 0:
-                return MEMO_FULL, row
+                text = _remember(memo, -1 - text, hashed, attribute, address, length, lanes, constants, pieces)
+                if text < 0:
+                    return MEMO_FULL, row
             if plain >= 0:
-                codes[row, plain] = memo.code[text, 0]
-                cells[row, plain] = memo.cell[text, 0]
+                codes[row, plain] = text_code[text, 0]
+                cells[row, plain] = text_cell[text, 0]
             if backwards >= 0:
-                codes[row, backwards] = memo.code[text, 1]
-                cells[row, backwards] = memo.cell[text, 1]
+                codes[row, backwards] = text_code[text, 1]
+                cells[row, backwards] = text_cell[text, 1]
             if parts >= 0:
-                codes[row, parts] = memo.bits_at[text]
+                codes[row, parts] = bits_at[text]
                 cells[row, parts] = lanes.first_cell[parts] + 1
         else:
             for lane in (plain, backwards, parts):
