@@ -270,6 +270,29 @@ def test_deduplication_reaches_120_seconds_and_not_a_microsecond_further() -> No
     assert len(ask(far, sql, deduplicate=True).delivered) == 2
 
 
+# -- every question has an answer --------------------------------------------------------------------------------------
+
+
+@given(st.data())
+@settings(max_examples=50)
+def test_every_operator_window_and_type(data: st.DataObject) -> None:
+    schema_by_topic = {topic: data.draw(schemas(names=(topic, "shared"))) for topic in ("a", "b")}
+    shared = [schema["shared"] for schema in schema_by_topic.values() if "shared" in schema]
+    if len(set(shared)) > 1:
+        with pytest.raises(SchemaError, match="'shared' is of type"):
+            oracle(SPEEDS, schema=schema_by_topic)
+        return
+    table = data.draw(event_tables(schema_by_topic, brokers=("b1", "b2")))
+    asked = data.draw(subscriptions(schema_by_topic, brokers=("b1", "b2")))
+    answer = oracle(table, subscriptions=asked, schema=schema_by_topic)
+    assert differences(answer, answer.notifications, answer.deliveries) == []
+    assert answer.notifications.schema == NOTIFICATION_SCHEMA
+    for line in answer.lines:
+        assert line.accepts(line.value, line.exact)
+    whole = oracle(table, subscriptions=[], changes=[(0, one) for one in asked], schema=schema_by_topic)
+    assert differences(whole, answer.notifications, answer.deliveries) == []
+
+
 # -- against a second, even plainer computation -----------------------------------------------------------------------
 
 

@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import reduce
 from itertools import chain
+from operator import and_
 
 from catchment.model.constraint import ANYTHING, Constraint, Family, family_of
 from catchment.model.errors import EventError, FilterError
@@ -119,15 +121,12 @@ class Filter:
 
     @classmethod
     def where(cls, attribute: str, constraint: Constraint) -> Filter:
-        return cls.of([Conjunction.of({attribute: constraint})])
+        return NO_EVENT if constraint.is_empty else cls((Conjunction.of({attribute: constraint}),))
 
     @classmethod
     def all_of(cls, filters: Iterable[Filter]) -> Filter:
         """What satisfies every one of them, the same whatever their order."""
-        both = EVERY_EVENT
-        for one in sorted(filters, key=lambda f: tuple(c.order for c in f.disjuncts)):
-            both = both & one
-        return both
+        return reduce(and_, sorted(filters, key=lambda f: tuple(c.order for c in f.disjuncts)), EVERY_EVENT)
 
     @classmethod
     def any_of(cls, filters: Iterable[Filter]) -> Filter:
@@ -161,6 +160,8 @@ class Filter:
     # -- combining ------------------------------------------------------------------------------------------------
 
     def __and__(self, other: Filter) -> Filter:
+        if EVERY_EVENT in (self, other):
+            return other if self == EVERY_EVENT else self
         mine, theirs = _in_one_family(self.disjuncts, other.disjuncts)
         return Filter.of(one.intersect(another) for one in mine for another in theirs)
 

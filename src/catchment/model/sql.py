@@ -120,7 +120,7 @@ def _single_select(text: str) -> exp.Select:
 
 def _refuse_weights(text: str) -> None:
     """The parser drops the third argument of `percentile`, the weight of each value; a wrong answer would follow."""
-    tokens = SubscriptionSql().tokenize(text)
+    tokens = SubscriptionSql().tokenize(text) if "percentile" in text.lower() else []
     for position, token in enumerate(tokens):
         if token.text.lower() == "percentile" and [t.text for t in tokens[position + 1 : position + 2]] == ["("]:
             arguments = list(takewhile(lambda t: t.text != ")", tokens[position:]))

@@ -152,6 +152,7 @@ class DistinctValues(CollectedValues):
 HLL_LG_K = 12
 KLL_K = 200
 TOP_LG_MAP_SIZE = 14
+SPARK_NULL_COUNT_BYTES = 8
 EMPTY_TEXT = "\uffff"
 """What a sketch counts instead of the empty string, which it would ignore; no text may contain this code point."""
 
@@ -231,7 +232,11 @@ class TopSketch(BlobState):
 
     def spark_bytes(self, blob: bytes) -> bytes:
         """Spark appends the number of nulls it saw, which for us is none."""
-        return blob + bytes(8)
+        return blob + bytes(SPARK_NULL_COUNT_BYTES)
+
+    def from_spark_bytes(self, given: bytes) -> bytes:
+        """What `approx_top_k_accumulate` made, without the number of nulls."""
+        return given[:-SPARK_NULL_COUNT_BYTES]
 
 
 def _top_sketch(kind: Type) -> tuple[Any, tuple[Any, ...]]:
