@@ -17,7 +17,7 @@ import msgspec
 
 from catchment.model.window import Window
 
-__all__ = ["Change", "Clock", "JobRecord", "Ledger", "LiveState", "Pin", "SubscriptionText", "closes_any", "moved_on"]
+__all__ = ["Change", "Clock", "JobRecord", "Ledger", "LiveState", "Pin", "Step", "SubscriptionText", "closes_any", "moved_on"]
 
 
 class SubscriptionText(msgspec.Struct, frozen=True):
@@ -65,13 +65,20 @@ class LiveState(msgspec.Struct, frozen=True):
     until_us: int
 
 
+class Step(msgspec.Struct, frozen=True):
+    """A version that a batch was the first to run with, and the first moment that it may ask about."""
+
+    version: int
+    batch: int
+    since_us: int | None
+
+
 class Ledger(msgspec.Struct, frozen=True):
     batch: int = -1
     clocks: dict[str, Clock] = {}
     watermark_us: int | None = None
     latest_us: int | None = None
-    steps: tuple[tuple[int, int | None], ...] = ()
-    """Versions that a batch was the first to run with, and the first moment that they may ask about."""
+    steps: tuple[Step, ...] = ()
     live: tuple[LiveState, ...] = ()
     events: int = 0
     dropped: int = 0
@@ -80,7 +87,12 @@ class Ledger(msgspec.Struct, frozen=True):
 
     def since_us(self, incarnation: int) -> int | None:
         """From when on the windows of a subscription of this incarnation count."""
-        return next((since for version, since in self.steps if version >= incarnation), None)
+        return next((step.since_us for step in self.steps if step.version >= incarnation), None)
+
+    @property
+    def version(self) -> int:
+        """The version that the last batch ran with; 0 before the first."""
+        return self.steps[-1].version if self.steps else 0
 
 
 def moved_on(

@@ -33,7 +33,7 @@ from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_cou
 from catchment.pipeline import shared_pass
 from catchment.pipeline.files import Folder
 from catchment.pipeline.journal import Journal
-from catchment.pipeline.ledger import Ledger, LiveState, Pin, SubscriptionText, closes_any, moved_on
+from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
 from catchment.pipeline.publications import Catalog, deduplicated_against, event_id_type, prepared
 from catchment.pipeline.replay import Delivery, check_options
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
@@ -159,11 +159,10 @@ class _Batches:
         pin = self.journal.pin(batch, fresh)
         before = self.journal.ledger(batch - 1)
         steps = before.steps
-        if not steps or steps[-1][0] < pin.version:
-            since = None if before.latest_us is None else before.latest_us + 1
-            steps = (*steps, (pin.version, since))
-        known = Ledger(batch=batch, steps=steps)
-        plan, broadcast = self._plan(pin.version, known)
+        if before.version < pin.version:
+            since_us = None if before.latest_us is None else before.latest_us + 1
+            steps = (*steps, Step(pin.version, batch, since_us))
+        plan, broadcast = self._plan(pin.version, Ledger(batch=batch, steps=steps))
         folder = f"batch={batch}"
         self._write_rows(publications, broadcast, before, batch, folder)
         rows = self._rows([folder])
@@ -200,7 +199,7 @@ class _Batches:
         if last.ended or not last.steps:
             return
         batch = last.batch + 1
-        plan, broadcast = self._plan(last.steps[-1][0], last)
+        plan, broadcast = self._plan(last.version, last)
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
             partials = self._partials(list(last.live), "", selection)
@@ -413,12 +412,16 @@ class Job:
         return True
 
     def _has_run(self, version: int) -> bool:
-        steps = self._work.last.steps
-        return bool(steps) and steps[-1][0] >= version
+        return self._work.last.version >= version
 
     @property
     def is_active(self) -> bool:
         return bool(self._query.isActive)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Which batch was the first to run with which version."""
+        return self._work.journal.last_ledger().steps
 
     def status(self) -> dict[str, Any]:
         """Where the job is."""
@@ -426,7 +429,7 @@ class Job:
         return {
             "active": self.is_active,
             "batch": last.batch,
-            "version": last.steps[-1][0] if last.steps else 0,
+            "version": last.version,
             "watermark_us": last.watermark_us,
             "events": last.events,
             "dropped": last.dropped,
