@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from catchment.matching.kernel import NULL_HOLDS, PIECE, SET, WORD, bit_count, resolved
+from catchment.matching.kernel import FLAGS, LANE, NULL_HOLDS, PIECE, SET, TEXT, TILE, TILE_WORDS, bit_count
 from catchment.matching.reading import HIGHEST_CODE, LOWEST_CODE
 
 # How a check and a cell relate.
@@ -19,25 +19,30 @@ NULL_WEIGHT = 0.2
 """Assumed share of events that lack a given attribute; only the order of lanes depends on it."""
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _code(checks: Any, flags: Any, end: Any) -> Any:
+    # The brackets keep the highest code from overflowing on the way.
+    return checks.label[end >> 2] + ((end & 3) - 1) if flags & TEXT else end
+
+
 @njit(cache=True, nogil=True)
-def classify(checks: Any, k: int, lanes: Any, verdict: Any) -> int:
+def classify(checks: Any, k: Any, lanes: Any, verdict: Any) -> Any:
     """How a check relates to each cell of its lane; returns how many cells the lane has."""
-    lane, flags = checks.lane[k], checks.flags[k]
+    lane, flags, begin, size = checks.record[k]
     first, last = lanes.first_boundary[lane], lanes.first_boundary[lane + 1]
     verdict[0] = SURE if flags & NULL_HOLDS else FAIL
     if flags & PIECE:
         verdict[1] = DOUBT
         return 2
     span = 0
-    spans = checks.high[k] if flags & SET else 1
+    spans = size if flags & SET else 1
     low = high = np.int64(0)
     for cell in range(last - first + 1):
         lower = lanes.boundary[first + cell - 1] if cell > 0 else LOWEST_CODE
         upper = lanes.boundary[first + cell] - 1 if first + cell < last else np.int64(HIGHEST_CODE)
         while span < spans:
-            at = checks.low[k] + span
-            low = resolved(checks, flags, checks.set_low[at] if flags & SET else checks.low[k])
-            high = resolved(checks, flags, checks.set_high[at] if flags & SET else checks.high[k])
+            low = _code(checks, flags, checks.sets[begin + span, 0] if flags & SET else begin)
+            high = _code(checks, flags, checks.sets[begin + span, 1] if flags & SET else size)
             if high >= lower:
                 break
             span += 1
@@ -51,7 +56,7 @@ def classify(checks: Any, k: int, lanes: Any, verdict: Any) -> int:
 
 
 @njit(cache=True, nogil=True)
-def weigh(checks: Any, check_count: int, lanes: Any, verdict: Any, weight: Any, reached: Any) -> None:
+def weigh(checks: Any, check_count: Any, lanes: Any, verdict: Any, weight: Any, reached: Any) -> Any:
     """Per check the share of cells it lets through, a doubtful one counting half, and the first of them."""
     for k in range(check_count):
         cells = classify(checks, k, lanes, verdict)
@@ -63,84 +68,90 @@ def weigh(checks: Any, check_count: int, lanes: Any, verdict: Any, weight: Any, 
                 if cell > 0:
                     total += 1.0 if verdict[cell] == SURE else 0.5
         weight[k] = total / (cells - 1)
-        if checks.flags[k] & PIECE:
+        if checks.record[k, FLAGS] & PIECE:
             weight[k] = PIECE_WEIGHT
 
 
 @njit(cache=True, nogil=True)
-def mark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, first: int, last: int, verdict: Any) -> None:
-    """Set the bits of the entries from first to last, all of one block."""
+def mark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, first: Any, last: Any, verdict: Any) -> Any:
+    """Set the bits of the entries from first to last, all of one tile."""
     for entry in range(first, last):
-        word, bit = (entry // WORD) % len(fail), np.uint64(1) << np.uint64(entry % WORD)
-        alive[entry // WORD] |= bit
-        for k in range(checks.first[entry], checks.first[entry] + checks.count[entry]):
-            begin = lanes.first_cell[checks.lane[k]]
+        word, bit = (entry % TILE) // 64, np.uint64(1) << np.uint64(entry % 64)
+        alive[word] |= bit
+        for k in range(checks.run[entry, 0], checks.run[entry, 0] + checks.run[entry, 1]):
+            begin = lanes.first_cell[checks.record[k, LANE]]
             for cell in range(classify(checks, k, lanes, verdict)):
                 if verdict[cell] == FAIL:
-                    fail[word, begin + cell] |= bit
+                    fail[begin + cell, word] |= bit
                 elif verdict[cell] == DOUBT:
-                    doubt[word, begin + cell] |= bit
+                    doubt[begin + cell, word] |= bit
 
 
 @njit(cache=True, nogil=True)
-def unmark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, entry: int) -> None:
-    word, bit = (entry // WORD) % len(fail), np.uint64(1) << np.uint64(entry % WORD)
-    alive[entry // WORD] &= ~bit
-    for k in range(checks.first[entry], checks.first[entry] + checks.count[entry]):
-        lane = checks.lane[k]
+def unmark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, entry: Any) -> Any:
+    word, bit = (entry % TILE) // 64, np.uint64(1) << np.uint64(entry % 64)
+    alive[word] &= ~bit
+    for k in range(checks.run[entry, 0], checks.run[entry, 0] + checks.run[entry, 1]):
+        lane = checks.record[k, LANE]
         begin = lanes.first_cell[lane]
         for cell in range(begin, begin + 2 + lanes.first_boundary[lane + 1] - lanes.first_boundary[lane]):
-            fail[word, cell] &= ~bit
-            doubt[word, cell] &= ~bit
+            fail[cell, word] &= ~bit
+            doubt[cell, word] &= ~bit
 
 
 @njit(cache=True, nogil=True)
-def summarise(fail: Any, doubt: Any, summary: Any, lanes: Any, blocks: Any, first: int, last: int) -> None:
-    """Bring summary bits and lanes of the words from first to last up to date, all of one block."""
-    lane_count = blocks.sizes[1]
-    score = np.empty(lane_count, np.float64)
-    for number in range(first, last):
-        word, alive = number % len(fail), blocks.alive[number]
-        bit = np.uint64(1) << np.uint64(word)
-        used = 0
-        for lane in range(lane_count):
-            begin = lanes.first_cell[lane]
-            cells = 2 + lanes.first_boundary[lane + 1] - lanes.first_boundary[lane]
-            failing, touched = 0, False
-            for cell in range(begin, begin + cells):
-                bits = fail[word, cell]
-                if alive & ~bits == 0:
-                    summary[cell] |= bit
-                else:
-                    summary[cell] &= ~bit
-                touched |= (bits | doubt[word, cell]) != 0
-                if cell > begin:
-                    failing += bit_count(bits)
-            if touched:
-                power = NULL_WEIGHT * bit_count(fail[word, begin]) + (1 - NULL_WEIGHT) * failing / (cells - 1)
-                at = used
-                while at > 0 and score[at - 1] < power:
-                    score[at] = score[at - 1]
-                    blocks.lane[number, at] = blocks.lane[number, at - 1]
-                    at -= 1
-                score[at] = power
-                blocks.lane[number, at] = lane
-                used += 1
-        blocks.lane_count[number] = used
+def summarise(tile: Any, fail: Any, doubt: Any, top: Any, lanes: Any, tiles: Any) -> Any:
+    """Bring the bit of a tile on top, and its lists of lanes, up to date."""
+    alive = tiles.alive[tile]
+    word, bit = tile % TILE // 64, np.uint64(1) << np.uint64(tile % 64)
+    score = np.empty(len(tiles.all_lanes), np.float64)
+    failing_lanes = doubtful_lanes = 0
+    for lane in range(len(tiles.all_lanes)):
+        begin = lanes.first_cell[lane]
+        cells = 2 + lanes.first_boundary[lane + 1] - lanes.first_boundary[lane]
+        failing, failing_null, in_doubt = 0, 0, np.uint64(0)
+        for cell in range(begin, begin + cells):
+            left = np.uint64(0)
+            for i in range(TILE_WORDS):
+                left |= alive[i] & ~fail[cell, i]
+                in_doubt |= doubt[cell, i]
+                failing += bit_count(fail[cell, i])
+            if cell == begin:
+                failing_null, failing = failing, 0
+            if left == 0:
+                top[cell, word] |= bit
+            else:
+                top[cell, word] &= ~bit
+        if in_doubt != 0:
+            tiles.doubt_lane[tile, doubtful_lanes] = lane
+            doubtful_lanes += 1
+        if failing + failing_null == 0:
+            continue
+        power = NULL_WEIGHT * failing_null + (1 - NULL_WEIGHT) * failing / (cells - 1)
+        at = failing_lanes
+        while at > 0 and score[at - 1] < power:
+            score[at] = score[at - 1]
+            tiles.lane[tile, at] = tiles.lane[tile, at - 1]
+            at -= 1
+        score[at] = power
+        tiles.lane[tile, at] = lane
+        failing_lanes += 1
+    tiles.lane_counts[tile, 0] = failing_lanes
+    tiles.lane_counts[tile, 1] = doubtful_lanes
 
 
 @njit(cache=True, nogil=True)
-def arrange(checks: Any, entry_count: int, weight: Any, reached: Any) -> None:
+def arrange(checks: Any, entry_count: Any, weight: Any, reached: Any) -> Any:
     """Sort the checks of each entry, most selective first."""
     for entry in range(entry_count):
-        first = checks.first[entry]
-        for k in range(first + 1, first + checks.count[entry]):
+        first, count = checks.run[entry]
+        for k in range(first + 1, first + count):
             at = k
             while at > first and weight[at - 1] > weight[at]:
-                for column in (checks.low, checks.high):
-                    column[at - 1], column[at] = column[at], column[at - 1]
-                checks.lane[at - 1], checks.lane[at] = checks.lane[at], checks.lane[at - 1]
-                checks.flags[at - 1], checks.flags[at] = checks.flags[at], checks.flags[at - 1]
+                for column in range(4):
+                    moved = checks.record[at - 1, column]
+                    checks.record[at - 1, column] = checks.record[at, column]
+                    checks.record[at, column] = moved
                 weight[at - 1], weight[at] = weight[at], weight[at - 1]
                 reached[at - 1], reached[at] = reached[at], reached[at - 1]
                 at -= 1

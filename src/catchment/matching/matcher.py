@@ -135,14 +135,14 @@ class Matcher:
             workspace = Workspace(self._version)
         index, space = self._index, self._space
         lanes, constants, pieces = index.lanes(), space.vocabulary.view(), space.pieces.view()
-        checks, blocks, owners = index.checks(), index.view(), self._registry.view()
+        checks, tiles, owners = index.checks(), index.tiles(), self._registry.view()
         stretch = self._stretch_rows()
         found = []
         for first in range(0, rows, stretch):
             count = min(stretch, rows - first)
             codes, cells = workspace.codes_and_cells(count, len(space.lanes))
             self._read(columns, first, lanes, constants, pieces, workspace, codes, cells)
-            row, slot = find(blocks, checks, owners, codes, cells, workspace.memo.bits)
+            row, slot = find(tiles, checks, owners, codes, cells, workspace.memo.bits)
             if first:
                 row += np.int32(first)
             found.append((row, slot))
@@ -198,7 +198,7 @@ class Matcher:
         if identifier not in self._registry.slots:
             raise FilterError(f"no filter has the id {identifier!r}")
         for entry in self._registry.leave(identifier):
-            key = int(self._index.hash[entry])
+            key = int(self._index.store.hash[entry])
             self._entries[key].remove(entry)
             if not self._entries[key]:
                 del self._entries[key]
@@ -207,7 +207,7 @@ class Matcher:
     def _entry(self, checks: tuple[Check, ...]) -> int:
         """The entry of these checks, shared if there is one already."""
         for entry in self._entries.get(hash(checks), ()):
-            if self._index.checks_of(entry) == checks:
+            if self._index.store.of_entry(entry) == checks:
                 return entry
         entry = self._index.add(checks)
         self._entries.setdefault(hash(checks), []).append(entry)
@@ -217,7 +217,7 @@ class Matcher:
         """Draw the cells again where the filters now are."""
         old = self._index
         alive = [entry for entries in self._entries.values() for entry in entries]
-        self._index = Index(self._space, [old.checks_of(entry) for entry in alive])
+        self._index = Index(self._space, [old.store.of_entry(entry) for entry in alive])
         order = np.full(old.entry_count, -1, np.int64)
         order[alive] = self._index.order
         self._registry.move(order)
@@ -235,7 +235,7 @@ class Matcher:
             (
                 identifier,
                 [
-                    tuple(sorted(space.translated(check, self._space) for check in self._index.checks_of(entry)))
+                    tuple(sorted(space.translated(check, self._space) for check in self._index.store.of_entry(entry)))
                     for entry in registry.entries[slot]
                 ],
             )
@@ -258,5 +258,5 @@ class Matcher:
 def _by_hash(index: Index) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for entry in index.living():
-        found.setdefault(int(index.hash[entry]), []).append(entry)
+        found.setdefault(int(index.store.hash[entry]), []).append(entry)
     return found

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 __all__ = [
@@ -63,3 +64,39 @@ def grown(array: Array, needed: int, fill: int = 0) -> Array:
     larger = np.full((max(needed, 2 * len(array), 16), *array.shape[1:]), fill, array.dtype)
     larger[: len(array)] = array
     return larger
+
+
+_TILE = ir.VectorType(ir.IntType(64), 8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def or_cells(typingctx: Any, table: Any, cells: Any, lanes: Any, count: Any, result: Any, wanted: Any) -> Any:
+    """Bitwise or of `table[cells[lanes[i]]]` for i below count; returns in which words `wanted & ~result` is not 0.
+
+    All but the count are addresses; a row of the table, the result and what is wanted are 8 words of 64 bits.
+    Written as vector instructions because the compiler, left to itself, vectorises the loop the wrong way round: across
+    lanes, gathering words one by one, at a tenth of the speed.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        table, cells, lanes, count, result, wanted = arguments
+        word = ir.IntType(64)
+
+        def short_at(base: Any, number: Any) -> Any:
+            address = builder.add(base, builder.mul(number, ir.Constant(word, 2)))
+            return builder.zext(builder.load(builder.inttoptr(address, ir.IntType(16).as_pointer()), align=2), word)
+
+        bits = cgutils.alloca_once(builder, _TILE)
+        builder.store(ir.Constant(_TILE, [0] * 8), bits)
+        with cgutils.for_range(builder, count) as loop:
+            cell = short_at(cells, short_at(lanes, loop.index))
+            address = builder.add(table, builder.mul(cell, ir.Constant(word, 64)))
+            row = builder.load(builder.inttoptr(address, _TILE.as_pointer()), align=8)
+            builder.store(builder.or_(builder.load(bits), row), bits)
+        total = builder.load(bits)
+        builder.store(total, builder.inttoptr(result, _TILE.as_pointer()), align=8)
+        asked = builder.load(builder.inttoptr(wanted, _TILE.as_pointer()), align=8)
+        left = builder.icmp_unsigned("!=", builder.and_(asked, builder.not_(total)), ir.Constant(_TILE, [0] * 8))
+        return builder.zext(builder.bitcast(left, ir.IntType(8)), word)
+
+    return types.int64(*[types.int64] * 6), generate
