@@ -22,8 +22,8 @@ def carry_out(job: Job, command: dict[str, str]) -> None:
             job.unsubscribe(command["unsubscribe"])
         else:
             job.subscribe(Subscription(command["name"], command["at"], sql=command["sql"]))
-    except CatchmentError as error:
-        print(f"repeated: {error}", file=sys.stderr)
+    except CatchmentError:
+        pass
 
 
 def main(folder: Path) -> None:

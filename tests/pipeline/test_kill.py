@@ -45,7 +45,7 @@ class KilledJob:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.wait(lambda: (self.folder / "started").exists(), "start")
+        self.wait((self.folder / "started").exists, "start")
 
     def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -74,14 +74,18 @@ class KilledJob:
         aside.rename(self.folder / "in" / f"{number:05d}.parquet")
 
     def command(self, number: int, change: Subscription | str) -> None:
-        say = {"unsubscribe": change} if isinstance(change, str) else {"name": change.name, "at": change.at, "sql": change.sql}
+        say = (
+            {"unsubscribe": change}
+            if isinstance(change, str)
+            else {"name": change.name, "at": change.at, "sql": change.sql}
+        )
         aside = self.folder / f"{number}.command"
         aside.write_text(json.dumps(say))
         aside.rename(self.folder / "commands" / f"{number:05d}.json")
 
     def end(self) -> None:
         (self.folder / "end").touch()
-        self.wait(lambda: (self.folder / "ended").exists(), "end")
+        self.wait((self.folder / "ended").exists, "end")
         self._process.wait(60)
 
 
@@ -129,9 +133,7 @@ def verify(spark: SparkSession, folder: Path, table: pa.Table) -> None:
     order = sorted((row for row, name in enumerate(ids) if name not in dropped), key=lambda row: batch_of[ids[row]])
     arrived = table.take(pa.array(order))
     batches = [batch_of[ids[row]] for row in order]
-    answer = oracle(
-        arrived, subscriptions=INITIAL, changes=positions(folder, batches), lateness_us=4_000_000
-    )
+    answer = oracle(arrived, subscriptions=INITIAL, changes=positions(folder, batches), lateness_us=4_000_000)
     notifications = result("notifications").drop("batch").toArrow()
     deliveries = result("deliveries").select("subscription", "event_id").toArrow()
     found = differences(answer, notifications, deliveries)
@@ -162,4 +164,3 @@ def test_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
 def test_killed_ten_times_over_200_000_events(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     table = run(tmp_path, event_count=200_000, file_count=60, kills=10, seed=seed)
     verify(spark, tmp_path, table)
-

@@ -1,5 +1,6 @@
 """The data plane without Spark: the same stages, called one after the other."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -23,13 +24,11 @@ from catchment.stages import (
 )
 
 
-def partials_and_deliveries(
-    events: pa.Table, plan: Plan, cuts: Iterable[int] = ()
-) -> tuple[list[pa.Table], pa.Table]:
+def partials_and_deliveries(events: pa.Table, plan: Plan, cuts: Iterable[int] = ()) -> tuple[list[pa.Table], pa.Table]:
     """The partials of each stretch of events between two cuts, and all deliveries."""
     edges = [0, *sorted(cuts), len(events)]
     partials, deliveries = [], []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         rows: list[pa.RecordBatch] = []
         for batch in events.slice(begin, end - begin).combine_chunks().to_batches():
             result = run_pass(plan, batch, wanted=Wanted(crossings=plan.has_overlay, origins=plan.has_overlay))

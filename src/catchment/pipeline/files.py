@@ -13,12 +13,13 @@ class Folder:
     """A folder on any Hadoop file system. Used on the driver, a few times a micro-batch."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm: Any = spark._jvm
-        self._configuration = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-        given = self._jvm.org.apache.hadoop.fs.Path(path)
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._configuration = spark._jsc.hadoopConfiguration()
+        given = jvm.org.apache.hadoop.fs.Path(path)
         self._files = given.getFileSystem(self._configuration)
         self._root = self._files.makeQualified(given)
-        hadoop = self._jvm.org.apache.hadoop.fs
+        hadoop = jvm.org.apache.hadoop.fs
         self._context = hadoop.FileContext.getFileContext(self._root.toUri(), self._configuration)
         self._overwrite = spark.sparkContext._gateway.new_array(hadoop.Options.Rename, 1)  # type: ignore[union-attr]
         self._overwrite[0] = hadoop.Options.Rename.OVERWRITE

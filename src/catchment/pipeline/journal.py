@@ -123,6 +123,11 @@ class Journal:
         self.folder.write(name, msgspec.json.encode(fresh))
         return fresh
 
+    def pinned(self) -> int:
+        """The last batch that was begun; -1 before the first."""
+        names = self.folder.names("pins")
+        return int(names[-1]) if names else -1
+
     def ledger(self, batch: int) -> Ledger:
         if batch < 0:
             return Ledger()

@@ -17,7 +17,18 @@ import msgspec
 
 from catchment.model.window import Window
 
-__all__ = ["Change", "Clock", "JobRecord", "Ledger", "LiveState", "Pin", "Step", "SubscriptionText", "closes_any", "moved_on"]
+__all__ = [
+    "Change",
+    "Clock",
+    "JobRecord",
+    "Ledger",
+    "LiveState",
+    "Pin",
+    "Step",
+    "SubscriptionText",
+    "closes_any",
+    "moved_on",
+]
 
 
 class SubscriptionText(msgspec.Struct, frozen=True):
@@ -121,8 +132,8 @@ def moved_on(
     if times:
         reached = min(times) - lateness_us
         watermark_us = reached if watermark_us is None else max(watermark_us, reached)
-    latest_us = max((clock.latest_us for clock in clocks.values()), default=None)
-    return clocks, watermark_us, latest_us
+    latest = max((clock.latest_us for clock in clocks.values()), default=None)
+    return clocks, watermark_us, latest
 
 
 def closes_any(window: Window, after_us: int | None, until_us: int | None) -> bool:

@@ -16,8 +16,8 @@ from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.pipeline import shared_pass
-from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.plain_sql import plain_notifications
+from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.traffic import PLACEMENTS, Placement, traffic_of
 from catchment.stages import Active, Plan, Selection, Wanted, compile_plan

@@ -54,7 +54,6 @@ class ConsoleSink:
     def write(self, results: BatchResults, batch_id: int) -> None:
         for name in ("notifications", "deliveries", "dropped", "rejected"):
             if name in results.present:
-                print(f"batch {batch_id}: {name}")
                 getattr(results, name).show(self.rows, truncate=False)
 
 

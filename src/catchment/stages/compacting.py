@@ -1,8 +1,9 @@
-"""Partials of many batches as fewer rows, one cell each, so that live state does not grow with the number of batches."""
+"""Partials of many batches as few rows, so that live state does not grow with the number of batches."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.stages import kernels
@@ -12,6 +13,7 @@ from catchment.stages.plan import Plan
 
 __all__ = ["compact_rows"]
 
+Ints = npt.NDArray[np.int64]
 _EMPTY: tuple[()] = ()
 
 
@@ -39,7 +41,7 @@ def _rows_of(
     return pa.RecordBatch.from_pylist(records, PARTIAL_SCHEMA)
 
 
-def _record(cells: Cells, one: Instance, kept: np.ndarray, groups: pa.Array, words: int) -> dict[str, object]:  # type: ignore[type-arg]
+def _record(cells: Cells, one: Instance, kept: Ints, groups: pa.Array, words: int) -> dict[str, object]:
     code = cells.code
     real = cells.real[kept] + cells.rest[kept] if code == kernels.REAL_TOTAL else cells.real[kept]
     grouped = bool(one.question.layout.group_keys)

@@ -1,0 +1,284 @@
+"""What a stream does besides being equal to the oracle: changes, idleness, restarts, bad input."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from catchment import ConsoleSink, Overlay, ParquetSink, Subscription, stream
+from catchment.model.errors import CheckpointError, ConfigurationError, EventError, OverlayError, SubscriptionError
+from catchment.pipeline.sinks import BatchResults
+from catchment.pipeline.stream import Job
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "event_id string, topic string, broker string, ts timestamp, speed double, vehicles bigint"
+COUNT = Subscription("count", "b1", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '10 seconds')")
+EVERYTHING = Subscription("everything", "b1", sql="SELECT * FROM traffic")
+TWO_BROKERS = Overlay.from_links([("b1", "b2")])
+DEADLINE_S = 90
+
+
+class Source:
+    """A folder that grows, one file a micro-batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._folder = folder / "in"
+        self._folder.mkdir()
+        self._spark = spark
+        self._files = 0
+
+    def publish(self, *events: tuple[str, float] | dict[str, Any], broker: str = "b1") -> None:
+        """Events as (id, second), or with everything spelled out."""
+        rows = []
+        for event in events:
+            given = event if isinstance(event, dict) else {"event_id": event[0], "second": event[1]}
+            row = {"topic": "traffic", "broker": broker, "speed": 1.0, "vehicles": 1, **given}
+            row["ts"] = None if row.get("second") is None else int(row.pop("second") * 1_000_000)
+            rows.append(row)
+        schema = pa.schema(
+            [("event_id", pa.string()), ("topic", pa.string()), ("broker", pa.string()),
+             ("ts", pa.timestamp("us", tz="UTC")), ("speed", pa.float64()), ("vehicles", pa.int64())]
+        )  # fmt: skip
+        aside = self._folder.parent / "aside.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema), aside)
+        self._files += 1
+        aside.rename(self._folder / f"{self._files:05d}.parquet")
+
+    @property
+    def stream(self) -> DataFrame:
+        reader = self._spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self._folder))
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path)
+
+
+def until(condition: Callable[[], bool], job: Job) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert job.is_active, "the job has stopped"
+        assert time.monotonic() < deadline, f"not in time: {job.status()}"
+        time.sleep(0.05)
+
+
+def counts(job: Job) -> list[tuple[str, int, float]]:
+    rows = job.notifications.orderBy("window_start", "subscription").collect()
+    return [(row.subscription, int(row.window_start.timestamp()), row.value) for row in rows]
+
+
+def finished(job: Job) -> Job:
+    job.await_termination(DEADLINE_S)
+    return job
+
+
+def test_windows_close_while_the_source_is_idle(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    # b1  ──a──b──────────────────── silent: its time goes on, the window [0, 10) closes
+    source.publish(("a", 1), ("b", 4))
+    job = stream(
+        spark,
+        source.stream,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[COUNT],
+        trigger="300 milliseconds",
+        idle_after="1 second",
+    )
+    try:
+        until(lambda: job.status()["batch"] >= 0 and bool(counts(job)), job)
+        assert counts(job) == [("count", 0, 2.0)]
+    finally:
+        job.stop()
+
+
+def test_subscriptions_come_and_go_while_the_stream_runs(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    job = stream(
+        spark,
+        source.stream,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[COUNT, EVERYTHING],
+        trigger="200 milliseconds",
+        idle_after=None,
+    )
+    try:
+        source.publish(("a", 1), ("b", 12))
+        until(lambda: job.status()["events"] == 2, job)
+        late = Subscription("late", "b1", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '10 seconds')")
+        version = job.subscribe(late)
+        with pytest.raises(SubscriptionError, match="'late' is already there"):
+            job.subscribe(late)
+        with pytest.raises(SubscriptionError, match="no attribute 'colour'"):
+            job.subscribe(Subscription("bad", sql="SELECT * FROM traffic WHERE colour = 'red'"))
+        with pytest.raises(SubscriptionError, match="'nobody' is not there"):
+            job.unsubscribe("nobody")
+        source.publish(("c", 15), ("d", 23))
+        until(lambda: job.status()["events"] == 4, job)
+        assert job.wait_for(version, 1)
+        job.unsubscribe("everything")
+        source.publish(("e", 31))
+        until(lambda: job.status()["events"] == 5, job)
+    finally:
+        job.end()
+    # The window [10, 20) began before `late` came and is left out of its answers.
+    assert counts(job) == [
+        ("count", 0, 1.0), ("count", 10, 2.0), ("count", 20, 1.0), ("late", 20, 1.0), ("count", 30, 1.0), ("late", 30, 1.0),
+    ]  # fmt: skip
+    assert sorted(row.event_id for row in job.deliveries.collect()) == ["a", "b", "c", "d"]
+
+
+def test_events_behind_the_watermark_are_dropped_and_named(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.publish(("a", 5), ("b", 25))
+    source.publish(("c", 24), ("late", 3))
+    job = stream(
+        spark,
+        source.stream,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[COUNT, EVERYTHING],
+        lateness="2 seconds",
+        trigger="available now",
+    )
+    finished(job).end()
+    assert [(row.event_id, row.broker) for row in job.dropped.collect()] == [("late", "b1")]
+    assert job.status()["dropped"] == 1
+    assert counts(job) == [("count", 0, 1.0), ("count", 20, 2.0)]
+    assert sorted(row.event_id for row in job.deliveries.collect()) == ["a", "b", "c"]
+
+
+def test_bad_events_are_rejected_with_a_reason(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.publish(
+        ("good", 1),
+        {"event_id": "nan", "second": 1, "speed": float("nan")},
+        {"event_id": "timeless", "second": None},
+        {"event_id": "stranger", "second": 1, "broker": "b9"},
+        {"event_id": "ancient", "second": -99_000_000_000},
+        {"event_id": None, "second": 1},
+    )
+    job = stream(
+        spark,
+        source.stream,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[EVERYTHING],
+        overlay=TWO_BROKERS,
+        trigger="available now",
+    )
+    finished(job)
+    reasons = {row.event_id: row.reason for row in job.rejected.collect()}
+    assert reasons.keys() == {"nan", "timeless", "stranger", "ancient", None}
+    assert "speed is NaN" in reasons["nan"]
+    assert "ts is missing" in reasons["timeless"]
+    assert "broker is not in the overlay" in reasons["stranger"]
+    assert "years 1 to 9999" in reasons["ancient"]
+    assert "event_id is missing" in reasons[None]
+    assert [row.event_id for row in job.deliveries.collect()] == ["good"]
+    assert job.status()["rejected"] == 5
+
+
+def test_a_job_goes_on_where_it_left_off(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    def start(*subscriptions: Subscription) -> Job:
+        return stream(
+            spark,
+            source.stream,
+            checkpoint=str(tmp_path / "checkpoint"),
+            subscriptions=subscriptions,
+            trigger="available now",
+        )
+
+    source.publish(("a", 1), ("b", 12))
+    finished(start(COUNT))
+    source.publish(("c", 13), ("d", 21))
+    other = Subscription("other", "b1", sql="SELECT sum(vehicles) FROM traffic GROUP BY window(ts, '10 seconds')")
+    job = finished(start(other))  # declared anew: `count` is gone, `other` is there
+    source.publish(("e", 35))
+    job = finished(start(other))
+    job.end()
+    assert counts(job) == [("count", 0, 1.0), ("other", 20, 1.0), ("other", 30, 1.0)]
+    with pytest.raises(CheckpointError, match="was ended"):
+        start(other)
+
+
+def test_repeated_ids_are_one_event_across_batches(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.publish(("a", 1), ("a", 1), ("b", 2))
+    source.publish(("a", 1), ("b", 60), ("a", 200))
+    job = stream(
+        spark,
+        source.stream,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[EVERYTHING],
+        lateness="1 hour",
+        deduplicate=True,
+        trigger="available now",
+    )
+    finished(job)
+    assert sorted(row.event_id for row in job.deliveries.collect()) == ["a", "a", "b"]
+
+
+def test_the_checkpoint_of_another_job_is_refused(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    def start(**options: Any) -> Job:
+        checkpoint = str(tmp_path / "checkpoint")
+        return stream(
+            spark, source.stream, checkpoint=checkpoint, subscriptions=[COUNT], trigger="available now", **options
+        )
+
+    source.publish(("a", 1))
+    finished(start())
+    with pytest.raises(CheckpointError, match="another job: lateness_us was 0 and is 5000000"):
+        start(lateness="5 seconds")
+    with pytest.raises(CheckpointError, match="brokers was None"):
+        start(overlay=TWO_BROKERS)
+    foreign = tmp_path / "foreign"
+    (foreign / "offsets").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="holds offsets and no Catchment job"):
+        stream(spark, source.stream, checkpoint=str(foreign), subscriptions=[COUNT])
+
+
+def test_sinks_are_called_once_a_batch(spark: SparkSession, source: Source, tmp_path: Path, capsys: Any) -> None:
+    told: list[tuple[int, int]] = []
+
+    def sink(results: BatchResults, batch_id: int) -> None:
+        told.append((batch_id, results.deliveries.count()))
+
+    source.publish(("a", 1))
+    source.publish(("b", 2), ("c", 3))
+    common: dict[str, Any] = {"subscriptions": [EVERYTHING], "trigger": "available now"}
+    job = finished(stream(spark, source.stream, checkpoint=str(tmp_path / "one"), sink=sink, **common))
+    assert told == [(0, 1), (1, 2)]
+    with pytest.raises(ConfigurationError, match="from a ParquetSink only"):
+        _ = job.deliveries
+    finished(stream(spark, source.stream, checkpoint=str(tmp_path / "two"), sink=ConsoleSink(), **common))
+    assert "everything" in capsys.readouterr().out
+    folder = tmp_path / "results"
+    finished(stream(spark, source.stream, checkpoint=str(tmp_path / "three"), sink=ParquetSink(str(folder)), **common))
+    assert spark.read.parquet(str(folder / "deliveries")).count() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"placement": "nowhere"}, ConfigurationError, "placement is 'nowhere'; accepted are late, early"),
+        ({"delivery": "sometimes"}, ConfigurationError, "delivery is 'sometimes'"),
+        ({"lateness": "a while"}, SubscriptionError, "'a while' is no duration"),
+        ({"lateness": "-1 seconds"}, ConfigurationError, "lateness is '-1 seconds'"),
+        ({"trigger": "now"}, SubscriptionError, "'now' is no duration"),
+        ({"schema": {"speed": "string"}}, EventError, "column 'speed' has type double; accepted for string"),
+        ({"overlay": Overlay.single("b7")}, OverlayError, "b1"),
+        ({"subscriptions": [COUNT, COUNT]}, SubscriptionError, "two subscriptions are named 'count'"),
+    ],
+)
+def test_impossible_settings_are_refused(
+    spark: SparkSession, source: Source, tmp_path: Path, options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        stream(
+            spark, source.stream, **{"checkpoint": str(tmp_path / "checkpoint"), "subscriptions": [COUNT], **options}
+        )
+
+
+def test_a_bounded_table_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="bounded DataFrame"):
+        stream(spark, spark.createDataFrame([], SCHEMA), checkpoint=str(tmp_path), subscriptions=[COUNT])
