@@ -197,10 +197,9 @@ def _json_columns(lines: pa.Array, layout: Layout, reasons: Reasons) -> list[pa.
             rows.append(nothing)
             reasons[at] = _json_reason(error)
     columns: dict[str, pa.Array] = {}
-    for at, one in enumerate(read):
-        values = [getattr(row, f"f{at}") for row in rows]
-        if one.name == "event_id":
-            values = [None if value is None else str(value) for value in values]
+    by_column = zip(*map(msgspec.structs.astuple, rows), strict=True) if rows else iter([()] * len(read))
+    for one, given in zip(read, by_column, strict=True):
+        values = [None if value is None else str(value) for value in given] if one.name == "event_id" else given
         if one.kind is Type.TIMESTAMP:
             columns[one.name] = _typed(one, pa.array(values, pa.string()), reasons)
         else:

@@ -1,0 +1,206 @@
+"""The command `catchment`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from catchment.app.failures import reported
+from catchment.app.printing import print_json
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="catchment",
+    help="Content-based publish/subscribe that aggregates events on their way, on Apache Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench = typer.Typer(help="Measure speed, next to other ways of doing the same.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
+SHOWN_DIFFERENCES = 10
+
+
+@app.command()
+@reported
+def replay(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file that describes the job.")] = None,
+    source: Annotated[str | None, typer.Option(help="Files of events, if there is no TOML file.")] = None,
+    subscriptions: Annotated[Path | None, typer.Option(help="A file of subscriptions: .sql, .jsonl, .csv.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic of files that do not say it.")] = None,
+    attributes: Annotated[str | None, typer.Option(help="Types, as in 'speed=float, highway=string'.")] = None,
+    broker: Annotated[str | None, typer.Option(help="The broker of files that do not say it.")] = None,
+    format: Annotated[str | None, typer.Option(help="parquet, csv or json; else the ending says it.")] = None,  # noqa: A002
+    workload: Annotated[str | None, typer.Option(help="traffic or stock: the experiment of the paper.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder with the workload's real data.")] = None,
+    events: Annotated[int, typer.Option(help="How many to make up, without --data.", min=0)] = 300_000,
+    subscriptions_count: Annotated[int, typer.Option(help="How many to draw for a workload.", min=0)] = 200,
+    window: Annotated[str | None, typer.Option(help="Of drawn subscriptions: '1 hour/10 minutes'.")] = None,
+    regular_share: Annotated[float, typer.Option(help="Of drawn subscriptions, how many want events.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Of what is drawn and made up.", min=0)] = 1,
+    output: Annotated[Path | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace results that are there.")] = False,
+    verify: Annotated[bool, typer.Option(help="Compare with the oracle; exit with 1 if anything differs.")] = False,
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer all subscriptions over the events that are there."""
+    from catchment.app.config import load_configuration
+    from catchment.app.replaying import from_options, from_workload, replay_job, show_replayed
+    from catchment.lab.progress import Steps
+    from catchment.model.errors import ConfigurationError
+
+    if sum(given is not None for given in (config, source, workload)) != 1:
+        raise ConfigurationError("accepted is one of: a TOML file, --source with --subscriptions, --workload")
+    if config is not None:
+        job = load_configuration(config)
+    elif workload is not None:
+        job = from_workload(
+            workload=workload, data=data, events=events, count=subscriptions_count, seed=seed, window=window,
+            regular_share=regular_share,
+        )  # fmt: skip
+    else:
+        if subscriptions is None:
+            raise ConfigurationError("--source is given without --subscriptions; accepted is a file of subscriptions")
+        job = from_options(
+            source=str(source), subscriptions=subscriptions, topic=topic, attributes=attributes, broker=broker,
+            file_format=format,
+        )  # fmt: skip
+    if master is not None:
+        job = replace(job, options=replace(job.options, master=master))
+    replayed = replay_job(job, output=output, overwrite=overwrite, check_with_oracle=verify, steps=Steps())
+    if as_json:
+        print_json(asdict(replayed))
+    else:
+        show_replayed(replayed)
+    told = replayed.verification
+    if told is not None and told.differences:
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console.print(f"{len(told.differences)} differences from the oracle, among them:", markup=False)
+        for line in told.differences[:SHOWN_DIFFERENCES]:
+            console.print(f"  {line}", markup=False)
+        raise typer.Exit(1)
+
+
+@app.command()
+@reported
+def run(
+    config: Annotated[Path, typer.Argument(help="A TOML file that describes the job.")],
+    checkpoint: Annotated[Path | None, typer.Option(help="Where the job keeps what it must remember.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so many.", min=0)] = None,
+    available_now: Annotated[bool, typer.Option(help="Stop when all that is there was read.")] = False,
+    end: Annotated[bool, typer.Option(help="When it stops, close every open window; no later run goes on.")] = False,
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer subscriptions over a stream, until Ctrl-C; a changed file of subscriptions is taken up while it runs."""
+    from catchment.app.config import load_configuration
+    from catchment.app.running import run_job, show_ran, with_options
+    from catchment.lab.progress import Steps
+
+    job = with_options(
+        load_configuration(config), checkpoint=checkpoint, output=output, master=master, available_now=available_now
+    )
+    ran = run_job(job, seconds=seconds, end=end, steps=Steps())
+    if as_json:
+        print_json(asdict(ran))
+    else:
+        show_ran(ran)
+
+
+@app.command()
+@reported
+def check(
+    config: Annotated[Path, typer.Argument(help="A TOML file that describes the job.")],
+    sql: Annotated[str | None, typer.Option(help="A subscription that might be added.")] = None,
+    at: Annotated[str | None, typer.Option(help="The broker of the subscription in --sql.")] = None,
+    name: Annotated[str | None, typer.Option(help="A subscription of the file, or a name for --sql.")] = None,
+    sample: Annotated[int, typer.Option(help="Events to estimate selectivity on; 0 for none.", min=0)] = 10_000,
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what a subscription would do, without doing it; or list those of the file."""
+    from catchment.app.checking import check_all, check_one, show_all, show_checked
+    from catchment.app.config import load_configuration
+    from catchment.lab.progress import Steps
+
+    job = load_configuration(config)
+    content: Any
+    if sql is None and name is None:
+        content = check_all(job)
+        print_json(content) if as_json else show_all(content)
+        return
+    content = check_one(job, sql=sql, at=at, name=name, sample=sample, master=master, steps=Steps())
+    print_json(content) if as_json else show_checked(content)
+
+
+@app.command()
+@reported
+def demo(
+    events: Annotated[int, typer.Option(help="How many to make up.", min=1)] = 300_000,
+    subscriptions: Annotated[int, typer.Option(help="How many to draw.", min=1)] = 200,
+    seed: Annotated[int, typer.Option(help="Of what is drawn and made up.", min=0)] = 1,
+    output: Annotated[Path, typer.Option(help="Where the report page goes.")] = Path("catchment-report"),
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """See it work: made-up traffic on the overlay of the paper, every answer, and what travelled on each link."""
+    from catchment.lab.demo import Demo, demo_console, run_demo
+    from catchment.lab.progress import Steps
+
+    shown = run_demo(Demo(events=events, subscriptions=subscriptions, seed=seed), output, Steps(), master=master)
+    if as_json:
+        print_json(shown.as_dict())
+    else:
+        demo_console(shown)
+
+
+@bench.command("matching")
+@reported
+def bench_matching(as_json: JsonOption = False) -> None:
+    """Events a second through the matcher, next to a linear scan over the filters."""
+    _bench("catchment.lab.bench_matching", as_json)
+
+
+@bench.command("pipeline")
+@reported
+def bench_pipeline(
+    quick: Annotated[bool, typer.Option(help="A tenth of the events, and few subscriptions.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The pipeline on Spark, next to its peers."""
+    module = import_module("catchment.lab.bench_pipeline")
+    _bench(module.__name__, as_json, **(module.QUICK if quick else {}))
+
+
+def _bench(name: str, as_json: bool, **options: Any) -> None:
+    measured = import_module(name)
+    console = Console(stderr=True, highlight=False)
+    with console.status("measuring") as status:
+
+        def report(line: str) -> None:
+            status.update(line)
+            if not console.is_terminal:
+                console.print(line, markup=False)
+
+        result = measured.run(report=report, **options)
+    print_json(result) if as_json else measured.print_report(result)
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
