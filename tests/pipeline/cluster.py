@@ -30,7 +30,7 @@ class SparkCluster:
         self._folder = folder
         self._worker_count = worker_count
         self._processes = ExitStack()
-        self._environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._environ = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(sys.path)}
         prepare_java(self._environ)
 
     def __enter__(self) -> Self:
@@ -48,10 +48,10 @@ class SparkCluster:
     ) -> None:
         self._processes.close()
 
-    def run(self, program: str, *, timeout_s: float) -> str:
+    def run(self, program: str, *arguments: str, timeout_s: float) -> str:
         """What a Python program prints whose driver is a process of its own; `sys.argv[1]` is the master."""
         driver = subprocess.run(
-            [sys.executable, "-c", program, self.master],
+            [sys.executable, "-c", program, self.master, *arguments],
             env=self._environ,
             cwd=self._folder,
             capture_output=True,
