@@ -48,9 +48,7 @@ class Finished:
     """Per broker, messages and bytes on the last hop."""
 
 
-def finish_rows(
-    rows: pa.Table, plan: Plan, *, selection: Selection, revision: int = 0, words: int = 0
-) -> Finished:
+def finish_rows(rows: pa.Table, plan: Plan, *, selection: Selection, revision: int = 0, words: int = 0) -> Finished:
     """Merge the partials of whole questions and finish the selected windows for everyone who asked.
 
     Called on the executor with chunks that hold all rows of their questions. With `words` of broker masks, the

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["CODES", "accumulate", "expand", "slide", "union_over", "update_cells", "windows_over"]
+__all__ = ["CODES", "accumulate", "by_slot", "slide", "union_over", "windows_over"]
 
 TALLY, WHOLE_TOTAL, REAL_TOTAL, MOMENTS, LOWEST, HIGHEST, LOWEST_REAL, HIGHEST_REAL, BLOB = range(9)
 CODES = {
@@ -27,103 +27,99 @@ CODES = {
 Array = Any
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _update(
-    code: int, cell: int, column: int, event: int, ints: Array, reals: Array, valid: Array,
-    count: Array, whole: Array, low: Array, real: Array, rest: Array,
-) -> None:  # fmt: skip
-    if column < 0 or not valid[column, event]:
-        return
-    count[cell] += 1
-    if code == REAL_TOTAL:
-        value = reals[column, event]
-        total = real[cell]
-        new = total + value
-        # What rounding lost is kept beside the sum, so that the order of adding does not show.
-        rest[cell] += (total - new) + value if abs(total) >= abs(value) else (value - new) + total
-        real[cell] = new
-    elif code == WHOLE_TOTAL:
-        # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
-        number = ints[column, event]
-        whole[cell] += number >> 32
-        low[cell] += number & 0xFFFFFFFF
-    elif code == MOMENTS:
-        value = reals[column, event]
-        distance = value - real[cell]
-        real[cell] += distance / count[cell]
-        rest[cell] += distance * (value - real[cell])
-    elif code == LOWEST:
-        number = ints[column, event]
-        if count[cell] == 1 or number < whole[cell]:
-            whole[cell] = number
-    elif code == HIGHEST:
-        number = ints[column, event]
-        if count[cell] == 1 or number > whole[cell]:
-            whole[cell] = number
-    elif code == LOWEST_REAL:
-        value = reals[column, event]
-        if count[cell] == 1 or value < real[cell]:
-            real[cell] = value
-    elif code == HIGHEST_REAL:
-        value = reals[column, event]
-        if count[cell] == 1 or value > real[cell]:
-            real[cell] = value
+@njit(cache=True, nogil=True)
+def by_slot(events: Array, slots: Array, slot_count: int) -> Any:
+    """The events of each slot side by side, in their order: where each slot begins, and the events."""
+    begins = np.zeros(slot_count + 1, np.int64)
+    for pair in range(len(slots)):
+        begins[slots[pair] + 1] += 1
+    for slot in range(slot_count):
+        begins[slot + 1] += begins[slot]
+    place = begins[:-1].copy()
+    ordered = np.empty(len(events), np.int32)
+    for pair in range(len(slots)):
+        slot = slots[pair]
+        ordered[place[slot]] = events[pair]
+        place[slot] += 1
+    return begins, ordered
 
 
 @njit(cache=True, nogil=True)
 def accumulate(
-    events: Array, slots: Array, part_offsets: Array, part_code: Array, part_column: Array, part_layout: Array,
-    part_masked: Array, part_base: Array, codes: Array, origins: Array, ints: Array, reals: Array, valid: Array,
-    publications: Array, masks: Array, count: Array, whole: Array, low: Array, real: Array, rest: Array,
-) -> None:  # fmt: skip
-    """Add each matched (event, slot) pair to the cells of the slot's parts; a code below zero is no cell."""
-    for pair in range(len(events)):
-        event, slot = events[pair], slots[pair]
-        for part in range(part_offsets[slot], part_offsets[slot + 1]):
-            layout = part_layout[part]
-            if layout < 0:
-                continue
-            code = codes[layout, event]
-            if code < 0:
-                continue
-            cell = part_base[part] + code
-            publications[cell] += 1
-            if part_masked[part]:
-                masks[cell, origins[event] >> 6] |= np.uint64(1) << np.uint64(origins[event] & 63)
-            _update(part_code[part], cell, part_column[part], event, ints, reals, valid, count, whole, low, real, rest)
-
-
-@njit(cache=True, nogil=True)
-def expand(events: Array, slots: Array, part_offsets: Array, part_layout: Array, codes: Array) -> Any:
-    """One row per update: (part, code, event). For when cells are too many to lie side by side."""
-    total = 0
-    for pair in range(len(events)):
-        for part in range(part_offsets[slots[pair]], part_offsets[slots[pair] + 1]):
-            if part_layout[part] >= 0 and codes[part_layout[part], events[pair]] >= 0:
-                total += 1
-    parts, cells, rows = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
-    at = 0
-    for pair in range(len(events)):
-        for part in range(part_offsets[slots[pair]], part_offsets[slots[pair] + 1]):
-            if part_layout[part] >= 0 and codes[part_layout[part], events[pair]] >= 0:
-                parts[at], cells[at], rows[at] = part, codes[part_layout[part], events[pair]], events[pair]
-                at += 1
-    return parts, cells, rows
-
-
-@njit(cache=True, nogil=True)
-def update_cells(
-    cells: Array, parts: Array, rows: Array, part_code: Array, part_column: Array, part_masked: Array, origins: Array,
+    begins: Array, events: Array, part_slot: Array, part_code: Array, part_column: Array, part_layout: Array,
+    part_masked: Array, codes: Array, widths: Array, origins: Array, words: int,
     ints: Array, reals: Array, valid: Array,
-    publications: Array, masks: Array, count: Array, whole: Array, low: Array, real: Array, rest: Array,
-) -> None:  # fmt: skip
-    """The same as `accumulate`, over updates whose cells are already known."""
-    for at in range(len(cells)):
-        cell, part, event = cells[at], parts[at], rows[at]
-        publications[cell] += 1
-        if part_masked[part]:
-            masks[cell, origins[event] >> 6] |= np.uint64(1) << np.uint64(origins[event] & 63)
-        _update(part_code[part], cell, part_column[part], event, ints, reals, valid, count, whole, low, real, rest)
+) -> Any:  # fmt: skip
+    """The cells that the events of each part's slot fall into: where each part begins, and the cells' columns.
+
+    One part at a time, so that its cells stay in the cache. A part of a layout below zero has no cells, nor has an
+    event of a code below zero.
+    """
+    room = 0
+    for part in range(len(part_slot)):
+        if part_layout[part] >= 0:
+            slot = part_slot[part]
+            room += min(begins[slot + 1] - begins[slot], widths[part_layout[part]])
+    code_of, publications = np.empty(room, np.int32), np.zeros(room, np.int64)
+    masks = np.zeros((room if words else 0, max(words, 1)), np.uint64)
+    count, whole, low = np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    real, rest = np.zeros(room), np.zeros(room)
+    # Where the cell of a code is; what a part before left here lies before the part's first cell.
+    cell_of = np.full(widths.max(), -1, np.int64)
+    firsts = np.zeros(len(part_slot) + 1, np.int64)
+    end = 0
+    for part in range(len(part_slot)):
+        first, layout = end, part_layout[part]
+        if layout >= 0:
+            slot, state, column = part_slot[part], part_code[part], part_column[part]
+            masked = part_masked[part]
+            for pair in range(begins[slot], begins[slot + 1]):
+                event = events[pair]
+                code = codes[layout, event]
+                if code < 0:
+                    continue
+                cell = cell_of[code]
+                if cell < first:
+                    cell = end
+                    cell_of[code] = cell
+                    code_of[cell] = code
+                    end += 1
+                publications[cell] += 1
+                if masked:
+                    masks[cell, origins[event] >> 6] |= np.uint64(1) << np.uint64(origins[event] & 63)
+                if column < 0 or not valid[column, event]:
+                    continue
+                count[cell] += 1
+                if state == REAL_TOTAL:
+                    value = reals[column, event]
+                    total = real[cell]
+                    new = total + value
+                    # What rounding lost is kept beside the sum, so that the order of adding does not show.
+                    rest[cell] += (total - new) + value if abs(total) >= abs(value) else (value - new) + total
+                    real[cell] = new
+                elif state == WHOLE_TOTAL:
+                    # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
+                    number = ints[column, event]
+                    whole[cell] += number >> 32
+                    low[cell] += number & 0xFFFFFFFF
+                elif state == MOMENTS:
+                    value = reals[column, event]
+                    distance = value - real[cell]
+                    real[cell] += distance / count[cell]
+                    rest[cell] += distance * (value - real[cell])
+                elif state in (LOWEST, HIGHEST):
+                    number = ints[column, event]
+                    if count[cell] == 1 or (number < whole[cell] if state == LOWEST else number > whole[cell]):
+                        whole[cell] = number
+                elif state in (LOWEST_REAL, HIGHEST_REAL):
+                    value = reals[column, event]
+                    if count[cell] == 1 or (value < real[cell] if state == LOWEST_REAL else value > real[cell]):
+                        real[cell] = value
+        firsts[part + 1] = end
+    return (
+        firsts, code_of[:end], publications[:end], masks[:end],
+        count[:end], whole[:end], low[:end], real[:end], rest[:end],
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -149,8 +145,7 @@ def windows_over(runs: Array, slices: Array, steps: Array, spans: Array) -> Any:
                     low += 1
                 if low == end:
                     break
-                if high < low:
-                    high = low
+                high = max(high, low)
                 while high < end and slices[high] < first + span:
                     high += 1
                 if low == high:

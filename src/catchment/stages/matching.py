@@ -20,6 +20,7 @@ from catchment.stages.plan import Plan, TopicPlan
 __all__ = ["Crossings", "PassResult", "Wanted", "run_pass"]
 
 Ints = npt.NDArray[np.int64]
+Pairs = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,7 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
     partials: list[pa.RecordBatch] = []
     crossings: list[Crossings] = []
     for topic, rows in _by_topic(kept, plan):
-        pairs = topic.matcher.match_slots(rows)
-        events, slots = pairs[0].astype(np.int64, copy=False), pairs[1].astype(np.int64, copy=False)
+        events, slots = topic.matcher.match_slots(rows)
         if wanted.deliveries and topic.regular:
             deliveries.append(_deliveries(topic, rows, events, slots))
         if not wanted.partials and not wanted.crossings:
@@ -104,9 +104,7 @@ def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.Rec
     names = pc.unique(topics).to_pylist()
     if len(names) == 1:
         return [(plan.topics[names[0]], batch)] if names[0] in plan.topics else []
-    return [
-        (plan.topics[name], batch.filter(pc.equal(topics, name))) for name in sorted(names) if name in plan.topics
-    ]
+    return [(plan.topics[name], batch.filter(pc.equal(topics, name))) for name in sorted(names) if name in plan.topics]
 
 
 def _clocks(batch: pa.RecordBatch) -> dict[str, tuple[int, int]]:
@@ -125,7 +123,7 @@ def _origins(plan: Plan, batch: pa.RecordBatch) -> Ints:
     return index.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
-def _deliveries(topic: TopicPlan, batch: pa.RecordBatch, events: Ints, slots: Ints) -> tuple[pa.Array, pa.Array]:
+def _deliveries(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs) -> tuple[pa.Array, pa.Array]:
     counts = np.diff(topic.regular_offsets)[slots]
     rows = np.repeat(events, counts)
     starts = np.repeat(topic.regular_offsets[:-1][slots], counts)
@@ -135,7 +133,7 @@ def _deliveries(topic: TopicPlan, batch: pa.RecordBatch, events: Ints, slots: In
     return names.take(pa.array(members)), batch.column("event_id").take(pa.array(rows))
 
 
-def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Ints, slots: Ints, origins: Ints) -> Crossings:
+def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs, origins: Ints) -> Crossings:
     words = topic.wanted_at.shape[1]
     wanted = np.zeros((batch.num_rows, 2 * words), np.uint64)
     both = np.concatenate([topic.wanted_at, topic.wanted_raw_at], axis=1)

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from catchment.model.states import STATES, BlobState
 from catchment.stages import kernels
-from catchment.stages.partials import state_code
 from catchment.stages.plan import Part, Plan, Question
 
 __all__ = ["Instance", "Selection", "Windows", "merge_cells", "windows_of"]
@@ -37,7 +36,7 @@ class Instance:
 
     @property
     def code(self) -> int:
-        return state_code(self.part)
+        return self.part.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +183,7 @@ def _equal_merged(cells: Cells, instances: Sequence[Instance]) -> Cells:
     if not len(cells.slices):
         return cells
     new = np.ones(len(cells.slices), np.bool_)
-    new[1:] = (
-        (np.diff(cells.instance) != 0) | (np.diff(cells.group) != 0) | (np.diff(cells.slices) != 0)
-    )
+    new[1:] = (np.diff(cells.instance) != 0) | (np.diff(cells.group) != 0) | (np.diff(cells.slices) != 0)
     first = np.flatnonzero(new)
     if len(first) == len(new):
         return cells
@@ -235,9 +232,7 @@ def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection
     keep = _selected(cells, instances, selection, run_instance[run], number, first, last)
     if keep is not None:
         run, number, first, last = run[keep], number[keep], first[keep], last[keep]
-    numbers = kernels.slide(
-        cells.code, run, first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest
-    )
+    numbers = kernels.slide(cells.code, run, first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest)
     blobs = []
     if cells.blobs:
         for at, begin, end in zip(run_instance[run].tolist(), first.tolist(), last.tolist(), strict=True):

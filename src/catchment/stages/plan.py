@@ -23,8 +23,11 @@ from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Query, Subscription
 from catchment.model.window import Window
 from catchment.overlay import Overlay, mask_of, word_count
+from catchment.stages import kernels
 
-__all__ = ["Active", "Asker", "Layout", "Part", "Plan", "Question", "TopicPlan", "compile_plan"]
+__all__ = ["Active", "Asker", "Layout", "Part", "PartTable", "Plan", "Question", "TopicPlan", "compile_plan"]
+
+Ints = npt.NDArray[np.int64]
 
 NO_OVERLAY = "-"
 """The broker of everyone where there is no overlay."""
@@ -60,6 +63,15 @@ class Part:
     def id(self) -> int:
         return _hash(self.state, self.attribute or "*", self.kind.value)
 
+    @property
+    def code(self) -> int:
+        """How the kernels treat it."""
+        if self.state in ("lowest", "highest"):
+            if self.kind is Type.STRING:
+                return kernels.BLOB
+            return kernels.CODES[f"{self.state} real" if self.kind is Type.FLOAT else self.state]
+        return kernels.CODES.get(self.state, kernels.BLOB)
+
 
 @dataclass(frozen=True, slots=True)
 class Asker:
@@ -85,11 +97,12 @@ class Question:
     key_types: tuple[Type, ...]
     parts: list[Part] = field(default_factory=list)
     askers: list[Asker] = field(default_factory=list)
+    id: int = field(init=False)
 
-    @property
-    def id(self) -> int:
+    def __post_init__(self) -> None:
         window = self.layout.window
-        return _hash(self.topic, str(self.where), str(window.size_us), str(window.shift_us), *self.layout.group_keys)
+        sizes = str(window.size_us), str(window.shift_us)
+        self.id = _hash(self.topic, str(self.where), *sizes, *self.layout.group_keys)
 
     def part_of(self, measure: Measure, schema: Schema) -> int:
         kind = schema[measure.attribute] if measure.attribute is not None else Type.INT
@@ -99,6 +112,22 @@ class Question:
         return self.parts.index(part)
 
 
+@dataclass(frozen=True, slots=True)
+class PartTable:
+    """The parts of all questions of a topic as columns, by slot, question and position."""
+
+    parts: list[Part]
+    ids: Ints
+    questions: Ints
+    slots: Ints
+    layouts: Ints
+    codes: Ints
+    attributes: Ints
+    """Which of the topic's measured attributes; below zero for none."""
+    is_first: npt.NDArray[np.bool_]
+    """Of its question."""
+
+
 @dataclass(slots=True)
 class TopicPlan:
     """All that the events of one topic must be matched against and update; arrays are by matcher slot."""
@@ -106,13 +135,14 @@ class TopicPlan:
     topic: str
     schema: Schema
     matcher: Matcher
+    slot_count: int
     layouts: list[Layout]
-    parts: list[tuple[int, Part, int, bool]]
-    """Question id, part, layout, and whether it is the first of its question; in the order of slots."""
-    part_offsets: npt.NDArray[np.int64]
+    parts: PartTable
+    measured: dict[str, Type]
+    """The attributes that parts read."""
     regular: list[str]
-    regular_offsets: npt.NDArray[np.int64]
-    regular_members: npt.NDArray[np.int64]
+    regular_offsets: Ints
+    regular_members: Ints
     wanted_at: npt.NDArray[np.uint64]
     wanted_raw_at: npt.NDArray[np.uint64]
     """[slots, words]: the brokers with any subscription of this filter, and those with a regular one."""
@@ -214,9 +244,7 @@ class _TopicBuilder:
         outputs = tuple((o.name, o.measure, question.part_of(o.measure, self._schema)) for o in asked.outputs)
         having_measures = tuple((m, question.part_of(m, self._schema)) for m in asked.having_measures)
         question.askers.append(
-            Asker(
-                one.subscription.name, broker, one.since_us, one.incarnation, outputs, asked.having, having_measures
-            )
+            Asker(one.subscription.name, broker, one.since_us, one.incarnation, outputs, asked.having, having_measures)
         )
 
     def build(self) -> TopicPlan:
@@ -224,14 +252,12 @@ class _TopicBuilder:
         slots = {number: matcher.slot_of(number) for number in self._filters.values()}
         slot_count = max(slots.values(), default=-1) + 1
         layouts = sorted({question.layout for question in self.questions.values()})
-        layout_numbers = {layout: number for number, layout in enumerate(layouts)}
-        parts_of: list[list[tuple[int, Part, int, bool]]] = [[] for _ in range(slot_count)]
+        parts = [part for question in self.questions.values() for part in question.parts]
+        measured = {part.attribute: part.kind for part in parts if part.attribute is not None}
         wanted = np.zeros((slot_count, word_count(self._broker_count)), np.uint64)
         wanted_raw = np.zeros_like(wanted)
         for question in self.questions.values():
             slot = slots[self._filters[question.where]]
-            layout = layout_numbers[question.layout]
-            parts_of[slot] += [(question.id, part, layout, n == 0) for n, part in enumerate(question.parts)]
             wanted[slot] |= mask_of([asker.broker for asker in question.askers], self._broker_count)
         members: list[list[int]] = [[] for _ in range(slot_count)]
         for index, (number, _, broker) in enumerate(self._regular):
@@ -241,14 +267,36 @@ class _TopicBuilder:
             topic=self._topic,
             schema=self._used_schema(),
             matcher=matcher,
+            slot_count=slot_count,
             layouts=layouts,
-            parts=[part for parts in parts_of for part in parts],
-            part_offsets=_offsets(parts_of),
+            parts=self._part_table(slots, layouts, list(measured)),
+            measured=measured,
             regular=[name for _, name, _ in self._regular],
             regular_offsets=_offsets(members),
             regular_members=np.array([index for one in members for index in one], np.int64),
             wanted_at=wanted | wanted_raw,
             wanted_raw_at=wanted_raw,
+        )
+
+    def _part_table(self, slots: Mapping[int, int], layouts: list[Layout], measured: list[str]) -> PartTable:
+        numbers = {layout: number for number, layout in enumerate(layouts)}
+        columns = {name: number for number, name in enumerate(measured)}
+        rows = [
+            (slots[self._filters[question.where]], question.id, position, numbers[question.layout], part)
+            for question in self.questions.values()
+            for position, part in enumerate(question.parts)
+        ]
+        rows.sort(key=lambda row: row[:3])
+        parts = [row[-1] for row in rows]
+        return PartTable(
+            parts=parts,
+            ids=np.array([part.id for part in parts], np.int64),
+            questions=np.array([row[1] for row in rows], np.int64),
+            slots=np.array([row[0] for row in rows], np.int64),
+            layouts=np.array([row[3] for row in rows], np.int64),
+            codes=np.array([part.code for part in parts], np.int64),
+            attributes=np.array([columns.get(part.attribute or "", -1) for part in parts], np.int64),
+            is_first=np.array([row[2] == 0 for row in rows], np.bool_),
         )
 
     def _used_schema(self) -> Schema:
@@ -259,7 +307,7 @@ class _TopicBuilder:
         return Schema({name: self._schema[name] for name in sorted(used)})
 
 
-def _offsets(lists: Sequence[Sequence[object]]) -> npt.NDArray[np.int64]:
+def _offsets(lists: Sequence[Sequence[object]]) -> Ints:
     return np.concatenate(([0], np.cumsum([len(one) for one in lists], dtype=np.int64))).astype(np.int64)
 
 

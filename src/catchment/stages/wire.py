@@ -1,12 +1,12 @@
 """What a pass yields as rows of one schema, so that one scan of the events can feed every result.
 
-    kind       name            ids               numbers
-    partial    –               –                 – (the columns of PARTIAL_SCHEMA)
-    delivery   subscription    events delivered  –
-    refused    reason          events refused    –
-    late       broker          events dropped    –
-    clock      broker          –                 latest time stamp, accepted events
-    crossing   –               –                 per row: origin, wanted at, wanted raw at, messages, bytes
+kind       name            ids               numbers
+partial    –               –                 – (the columns of PARTIAL_SCHEMA)
+delivery   subscription    events delivered  –
+refused    reason          events refused    –
+late       broker          events dropped    –
+clock      broker          –                 latest time stamp, accepted events
+crossing   –               –                 per row: origin, wanted at, wanted raw at, messages, bytes
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""Which cell of a layout each event of a batch falls into."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from catchment.model.results import key_text
+from catchment.model.schema import Type
+from catchment.stages.plan import Layout, TopicPlan
+
+__all__ = ["Coded"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """The cell of each event in one layout: a small code, and what slice and group a code stands for."""
+
+    codes: npt.NDArray[np.int32]
+    """Per event; below zero for the gaps of sampling windows."""
+    slices: Ints
+    groups: pa.Array | None
+
+    @classmethod
+    def of(cls, layout: Layout, times: Ints, batch: pa.RecordBatch, topic: TopicPlan) -> Coded:
+        slices = layout.window.slices_of(times)
+        inside = layout.window.in_a_window(slices)
+        if not layout.group_keys:
+            first, last = int(slices.min()), int(slices.max())
+            if last - first <= 2 * len(slices) + 1024:
+                codes = np.where(inside, slices - first, -1).astype(np.int32)
+                return cls(codes, np.arange(first, last + 1), None)
+            distinct, inverse = np.unique(slices, return_inverse=True)
+            return cls(np.where(inside, inverse, -1).astype(np.int32), distinct, None)
+        group_codes, texts = _groups(layout, batch, topic)
+        distinct_slices, slice_codes = np.unique(slices, return_inverse=True)
+        combined = group_codes * len(distinct_slices) + slice_codes
+        distinct, inverse = np.unique(combined, return_inverse=True)
+        codes = np.where(inside, inverse, -1).astype(np.int32)
+        group_of, slice_of = np.divmod(distinct, len(distinct_slices))
+        return cls(codes, distinct_slices[slice_of], texts.take(pa.array(group_of)))
+
+
+def _groups(layout: Layout, batch: pa.RecordBatch, topic: TopicPlan) -> tuple[Ints, pa.Array]:
+    """Per event the number of its group, and the groups as JSON lists of their keys' texts, in the order of texts."""
+    codes = np.zeros(batch.num_rows, np.int64)
+    keys: list[list[str | None]] = []
+    for name in layout.group_keys:
+        kind = topic.schema[name]
+        array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, kind.arrow)
+        if kind is Type.FLOAT:
+            array = pc.add(array, 0.0)  # -0.0 and 0.0 are one group
+        encoded = array.dictionary_encode(null_encoding="encode")
+        values = encoded.dictionary.cast(pa.int64()) if kind is Type.TIMESTAMP else encoded.dictionary
+        keys.append([key_text(value, kind) for value in values.to_pylist()])
+        codes = codes * len(keys[-1]) + encoded.indices.to_numpy(zero_copy_only=False)
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    texts = []
+    for code in distinct.tolist():
+        group: list[str | None] = []
+        rest = code
+        for values_of_key in reversed(keys):
+            rest, index = divmod(rest, len(values_of_key))
+            group.append(values_of_key[index])
+        texts.append(json.dumps(group[::-1], ensure_ascii=False))
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[inverse], pa.array([texts[index] for index in order], pa.string())
