@@ -127,8 +127,13 @@ def test_subscriptions_come_and_go_while_the_stream_runs(spark: SparkSession, so
         job.end()
     # The window [10, 20) began before `late` came and is left out of its answers.
     assert counts(job) == [
-        ("count", 0, 1.0), ("count", 10, 2.0), ("count", 20, 1.0), ("late", 20, 1.0), ("count", 30, 1.0), ("late", 30, 1.0),
-    ]  # fmt: skip
+        ("count", 0, 1.0),
+        ("count", 10, 2.0),
+        ("count", 20, 1.0),
+        ("late", 20, 1.0),
+        ("count", 30, 1.0),
+        ("late", 30, 1.0),
+    ]
     assert sorted(row.event_id for row in job.deliveries.collect()) == ["a", "b", "c", "d"]
 
 

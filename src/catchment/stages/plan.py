@@ -58,10 +58,10 @@ class Part:
     state: str
     attribute: str | None
     kind: Type
+    id: int = field(init=False, compare=False)
 
-    @property
-    def id(self) -> int:
-        return _hash(self.state, self.attribute or "*", self.kind.value)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", _hash(self.state, self.attribute or "*", self.kind.value))
 
     @property
     def code(self) -> int:
@@ -238,9 +238,10 @@ class _TopicBuilder:
             return
         layout = Layout(asked.window, asked.group_keys)
         key_types = tuple(self._schema[key] for key in asked.group_keys)
-        question = self.questions.setdefault(
-            (query.where, layout), Question(self._topic, query.where, layout, key_types)
-        )
+        question = self.questions.get((query.where, layout))
+        if question is None:
+            question = Question(self._topic, query.where, layout, key_types)
+            self.questions[query.where, layout] = question
         outputs = tuple((o.name, o.measure, question.part_of(o.measure, self._schema)) for o in asked.outputs)
         having_measures = tuple((m, question.part_of(m, self._schema)) for m in asked.having_measures)
         question.askers.append(
