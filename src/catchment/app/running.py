@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,11 +105,12 @@ def run_job(
     seconds: float | None,
     steps: Steps,
     end: bool = False,
+    until: Callable[[], bool] = lambda: False,
     spark: SparkSession | None = None,
 ) -> Ran:
     """Run until the source ends, time is up, or Ctrl-C; then stop cleanly, so that the next run goes on from there.
 
-    With `end` there is no next run: every open window is closed.
+    `until` is asked each second whether to stop. With `end` there is no next run: every open window is closed.
     """
     options = job.options
     if job.source is None:
@@ -152,7 +153,7 @@ def run_job(
     changes: list[str] = []
     try:
         with _stop_signals():
-            _follow(running, watched, seconds, steps.console, changes)
+            _follow(running, watched, seconds, until, steps.console, changes)
     except KeyboardInterrupt:
         steps.console.print("stopping", highlight=False)
     finally:
@@ -169,10 +170,17 @@ def run_job(
     )
 
 
-def _follow(running: Job, watched: Watched | None, seconds: float | None, console: Console, changes: list[str]) -> None:
+def _follow(
+    running: Job,
+    watched: Watched | None,
+    seconds: float | None,
+    until: Callable[[], bool],
+    console: Console,
+    changes: list[str],
+) -> None:
     begun = time.monotonic()
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        while seconds is None or time.monotonic() - begun < seconds:
+        while not until() and (seconds is None or time.monotonic() - begun < seconds):
             left = _LOOK_EVERY_SECONDS if seconds is None else max(0.01, seconds - (time.monotonic() - begun))
             if running.await_termination(min(_LOOK_EVERY_SECONDS, left)):
                 return

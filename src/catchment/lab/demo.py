@@ -251,12 +251,11 @@ def demo_console(shown: Shown, console: Console | None = None) -> None:
     facts = shown.facts
     late, early = facts["messages late"], facts["messages early"]
     told = shown.verification
+    publishers, subscribers = len(shown.deployment.publishers), len(shown.deployment.subscribers)
     table = Table(title="Catchment demo", title_justify="left", title_style="bold", box=box.SIMPLE, show_header=False)
     table.add_column(style="dim")
     table.add_column()
-    table.add_row(
-        "events", f"{facts['events']:,} over {SECONDS // 60} minutes, from {len(shown.deployment.publishers)} brokers"
-    )
+    table.add_row("events", f"{facts['events']:,} over {SECONDS // 60} minutes, from {publishers} brokers")
     table.add_row(
         "subscriptions",
         f"{facts['subscriptions']} at {subscribers} brokers, sharing {facts['questions']} windowed questions",
