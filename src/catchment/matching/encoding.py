@@ -51,6 +51,8 @@ class Space:
         self.lane_limit = sum(3 if schema[name] is Type.STRING else 1 for name in self.attributes)
         self.lanes: list[tuple[int, int]] = []
         """Attribute and view of each lane, in the order in which filters first asked for them."""
+        self.ordered_lanes = np.zeros(0, np.uint16)
+        self.cell_lane = np.zeros(max(self.lane_limit, 1), np.int32)
         self.of_attribute = np.full((max(len(self.attributes), 1), 3), -1, np.int32)
         self.is_float = np.array([schema[name] is Type.FLOAT for name in self.attributes] or [False], np.uint8)
         self.vocabulary = Vocabulary(self.lane_limit)
@@ -59,8 +61,13 @@ class Space:
     def lane(self, attribute: int, view: int) -> int:
         lane = int(self.of_attribute[attribute, view])
         if lane < 0:
+            # Pieces use the cells of the order, so there must be one.
+            cell_lane = self.lane(attribute, PLAIN) if view == PARTS else len(self.lanes)
+            self.cell_lane[len(self.lanes)] = cell_lane
             lane = self.of_attribute[attribute, view] = len(self.lanes)
             self.lanes.append((attribute, view))
+            if view != PARTS:
+                self.ordered_lanes = np.append(self.ordered_lanes, np.uint16(lane))
         return lane
 
     def has_order(self, lane: int) -> bool:

@@ -18,7 +18,7 @@ from catchment.matching.encoding import Check, Space
 from catchment.matching.kernel import LANE, PIECE, TILE, TILE_WORDS, Checks, Tiles
 from catchment.matching.marking import arrange, mark, summarise, unmark, weigh
 from catchment.matching.memory import Array, grown
-from catchment.matching.reading import LOWEST_CODE, NULL_CODE, Lanes
+from catchment.matching.reading import HIGHEST_CODE, LOWEST_CODE, NULL_CODE, Lanes
 from catchment.matching.texts import HIGHEST_TEXT, LOWEST_TEXT
 
 __all__ = ["Index"]
@@ -71,6 +71,14 @@ class Index:
     def resolve(self) -> None:
         """Work out the codes of the boundaries again, after new texts have moved them."""
         self.boundary = self.space.resolved(self.boundary_end, self.boundary_is_text)
+        lane_limit = len(self.first_cell)
+        steps = np.full((lane_limit, 17, 16), HIGHEST_CODE, np.int64)
+        for lane in range(len(self.space.lanes)):
+            mine = self.boundary[self.first_boundary[lane] : self.first_boundary[lane + 1]]
+            steps[lane, 1:].reshape(-1)[: len(mine)] = mine
+        steps[:, 0] = steps[:, 1:, 15]
+        self.search = steps
+        self.cell_max = np.diff(self.first_boundary) + 1
 
     def _sort_entries(self) -> Array:
         """Put entries side by side that fail together, so that whole tiles fail."""
@@ -159,15 +167,30 @@ class Index:
 
     # -- for the kernels ------------------------------------------------------------------------------------------
 
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Changes whenever what is known about a string may have changed."""
+        return self.space.vocabulary.count, int(self.space.pieces.count.sum()), len(self.space.lanes)
+
     def lanes(self) -> Lanes:
-        return Lanes(self.space.of_attribute, self.space.is_float, self.first_cell, self.first_boundary, self.boundary)
+        return Lanes(
+            self.space.of_attribute,
+            self.space.is_float,
+            self.space.cell_lane,
+            self.first_cell,
+            self.cell_max,
+            self.first_boundary,
+            self.boundary,
+            self.search,
+        )
 
     def checks(self) -> Checks:
         return self.store.view(self.space.vocabulary.label)
 
     def tiles(self) -> Tiles:
-        all_lanes = np.arange(len(self.space.lanes), dtype=np.uint16)
-        return Tiles(*self._addresses, self.alive, self.tile_lane, self.doubt_lane, self.lane_counts, all_lanes)
+        return Tiles(
+            *self._addresses, self.alive, self.tile_lane, self.doubt_lane, self.lane_counts, self.space.ordered_lanes
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_addresses"}

@@ -29,11 +29,11 @@ def _code(checks: Any, flags: Any, end: Any) -> Any:
 def classify(checks: Any, k: Any, lanes: Any, verdict: Any) -> Any:
     """How a check relates to each cell of its lane; returns how many cells the lane has."""
     lane, flags, begin, size = checks.record[k]
-    first, last = lanes.first_boundary[lane], lanes.first_boundary[lane + 1]
+    first, last = lanes.first_boundary[lanes.cell_lane[lane]], lanes.first_boundary[lanes.cell_lane[lane] + 1]
     verdict[0] = SURE if flags & NULL_HOLDS else FAIL
     if flags & PIECE:
-        verdict[1] = DOUBT
-        return 2
+        verdict[1 : last - first + 2] = DOUBT
+        return last - first + 2
     span = 0
     spans = size if flags & SET else 1
     low = high = np.int64(0)
@@ -79,7 +79,7 @@ def mark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, first: Any,
         word, bit = (entry % TILE) // 64, np.uint64(1) << np.uint64(entry % 64)
         alive[word] |= bit
         for k in range(checks.run[entry, 0], checks.run[entry, 0] + checks.run[entry, 1]):
-            begin = lanes.first_cell[checks.record[k, LANE]]
+            begin = lanes.first_cell[lanes.cell_lane[checks.record[k, LANE]]]
             for cell in range(classify(checks, k, lanes, verdict)):
                 if verdict[cell] == FAIL:
                     fail[begin + cell, word] |= bit
@@ -92,7 +92,7 @@ def unmark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, entry: An
     word, bit = (entry % TILE) // 64, np.uint64(1) << np.uint64(entry % 64)
     alive[word] &= ~bit
     for k in range(checks.run[entry, 0], checks.run[entry, 0] + checks.run[entry, 1]):
-        lane = checks.record[k, LANE]
+        lane = lanes.cell_lane[checks.record[k, LANE]]
         begin = lanes.first_cell[lane]
         for cell in range(begin, begin + 2 + lanes.first_boundary[lane + 1] - lanes.first_boundary[lane]):
             fail[cell, word] &= ~bit
@@ -106,7 +106,7 @@ def summarise(tile: Any, fail: Any, doubt: Any, top: Any, lanes: Any, tiles: Any
     word, bit = tile % TILE // 64, np.uint64(1) << np.uint64(tile % 64)
     score = np.empty(len(tiles.all_lanes), np.float64)
     failing_lanes = doubtful_lanes = 0
-    for lane in range(len(tiles.all_lanes)):
+    for lane in tiles.all_lanes:
         begin = lanes.first_cell[lane]
         cells = 2 + lanes.first_boundary[lane + 1] - lanes.first_boundary[lane]
         failing, failing_null, in_doubt = 0, 0, np.uint64(0)

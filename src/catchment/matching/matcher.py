@@ -15,10 +15,10 @@ import pyarrow as pa
 from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
 from catchment.matching.index import Index
-from catchment.matching.kernel import find
+from catchment.matching.kernel import Owners, find
 from catchment.matching.memory import Array
 from catchment.matching.owners import Registry
-from catchment.matching.reading import FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE, read
+from catchment.matching.reading import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE, read
 from catchment.matching.workspace import BITS_MAX, Workspace
 from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import Filter
@@ -41,8 +41,8 @@ _PROBLEMS = {
 class Matcher:
     """Filters by id, over events of one schema.
 
-    `match` does not change the matcher as far as anyone can see, but `add` and `remove` do: callers that share one between
-    threads must keep these apart.
+    `match` does not change the matcher as far as anyone can see, but `add` and `remove` do: callers that share one
+    between threads must keep these apart.
     """
 
     def __init__(self, filters: Mapping[Any, Filter], schema: Schema | pa.Schema | Mapping[str, object]) -> None:
@@ -60,17 +60,16 @@ class Matcher:
         self._registry = Registry()
         self._plans: list[Plan] = []
         self._workspace: Workspace | None = None
-        self._version = 0
         numbers: dict[tuple[Check, ...], int] = {}
         for _, conjunctions in owned:
             for checks in conjunctions:
                 numbers.setdefault(checks, len(numbers))
-        self._index = Index(space, list(numbers))
-        order = self._index.order
+        self.index = Index(space, list(numbers))
+        order = self.index.order.tolist()
         for identifier, conjunctions in owned:
-            self._registry.enter(identifier, sorted({int(order[numbers[checks]]) for checks in conjunctions}))
-        self._drawn_for = self._index.entry_count
-        self._entries = _by_hash(self._index)
+            self._registry.enter(identifier, sorted({order[numbers[checks]] for checks in conjunctions}))
+        self._drawn_for = self.index.entry_count
+        self._entries = _by_hash(self.index)
 
     def __len__(self) -> int:
         return len(self._registry.slots)
@@ -90,12 +89,16 @@ class Matcher:
         except KeyError:
             raise FilterError(f"no filter has the id {identifier!r}") from None
 
+    def owners(self) -> Owners:
+        """Which slots own which entries of the index, for kernels."""
+        return self._registry.view()
+
     # -- matching -------------------------------------------------------------------------------------------------
 
     def match(self, events: pa.Table | pa.RecordBatch) -> tuple[Array, Array]:
         """Indices of events and ids of filters, aligned: each pair once, in the order of events."""
         rows, slots = self.match_slots(events)
-        return rows, self._registry.ids[slots] if len(slots) else np.zeros(0, np.object_)
+        return rows, self._registry.ids[slots]
 
     def match_slots(self, events: pa.Table | pa.RecordBatch) -> tuple[Array, Array]:
         """As `match`, with slots instead of ids; both arrays are int32."""
@@ -108,13 +111,10 @@ class Matcher:
             rows, slots = self._match_batch(batch)
             found.append((rows + np.int32(first) if first else rows, slots))
             first += batch.num_rows
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            # No batches: no rows, or rows without any column.
-            empty = pa.record_batch([pa.nulls(events.num_rows)], ["…"])
-            return self._match_batch(empty)
-        return np.concatenate([rows for rows, _ in found]), np.concatenate([slots for _, slots in found])
+        if not found and events.num_rows:
+            # Rows without any column come in no batch; every attribute of them is null.
+            return self._match_columns(np.zeros((max(len(self.schema), 1), COLUMN_FIELDS), np.int64), events.num_rows)
+        return joined(found)
 
     def match_one(self, event: Mapping[str, object]) -> list[Any]:
         """The ids of the filters that match one event, given as attribute to value."""
@@ -130,48 +130,38 @@ class Matcher:
         return found
 
     def _match_columns(self, columns: Array, rows: int) -> tuple[Array, Array]:
-        workspace, self._workspace = self._workspace, None
-        if workspace is None or workspace.version != self._version:
-            workspace = Workspace(self._version)
-        index, space = self._index, self._space
-        lanes, constants, pieces = index.lanes(), space.vocabulary.view(), space.pieces.view()
-        checks, tiles, owners = index.checks(), index.tiles(), self._registry.view()
-        stretch = self._stretch_rows()
+        tiles, checks, owners = self.index.tiles(), self.index.checks(), self.owners()
         found = []
-        for first in range(0, rows, stretch):
-            count = min(stretch, rows - first)
-            codes, cells = workspace.codes_and_cells(count, len(space.lanes))
-            self._read(columns, first, lanes, constants, pieces, workspace, codes, cells)
-            row, slot = find(tiles, checks, owners, codes, cells, workspace.memo.bits)
+        for first, codes, cells, bits in self.encoded(columns, rows):
+            row, slot = find(tiles, checks, owners, codes, cells, bits)
             if first:
                 row += np.int32(first)
             found.append((row, slot))
-        self._workspace = workspace
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            return np.zeros(0, np.int32), np.zeros(0, np.int32)
-        return np.concatenate([row for row, _ in found]), np.concatenate([slot for _, slot in found])
+        return joined(found)
 
-    def _read(
-        self,
-        columns: Array,
-        first: int,
-        lanes: Any,
-        constants: Any,
-        pieces: Any,
-        workspace: Workspace,
-        codes: Array,
-        cells: Array,
-    ) -> None:
+    def encoded(self, columns: Array, rows: int) -> Iterator[tuple[int, Array, Array, Array]]:
+        """First row, codes, cells and pieces of one stretch of events after the other; each is gone with the next."""
+        # Taken away while in use, so that two threads never share one.
+        workspace, self._workspace = self._workspace, None
+        if workspace is None or workspace.version != self.index.version:
+            workspace = Workspace(self.index.version)
+        stretch = self._stretch_rows()
+        for first in range(0, rows, stretch):
+            codes, cells = workspace.codes_and_cells(min(stretch, rows - first), len(self._space.lanes))
+            self._read(columns, first, workspace, codes, cells)
+            yield first, codes, cells, workspace.memo.bits
+        self._workspace = workspace
+
+    def _read(self, columns: Array, first: int, workspace: Workspace, codes: Array, cells: Array) -> None:
+        lanes, texts, pieces = self.index.lanes(), self._space.vocabulary.view(), self._space.pieces.view()
         while True:
             was_empty = workspace.memo.counts[0] == 0
-            problem, attribute, row = read(columns, first, lanes, constants, pieces, workspace.memo, codes, cells)
+            problem, attribute, row = read(columns, first, lanes, texts, pieces, workspace.memo, codes, cells)
             if problem == FINE:
                 return
             if problem != MEMO_FULL:
                 name = self._space.attributes[attribute]
-                raise EventError(f"column {name!r} in row {first + row} {_PROBLEMS[problem]}")
+                raise EventError(f"attribute {name!r} of event {first + row} {_PROBLEMS[problem]}")
             workspace.make_room(was_empty)
 
     def _stretch_rows(self) -> int:
@@ -186,56 +176,55 @@ class Matcher:
         if identifier in self._registry.slots:
             raise FilterError(f"there is already a filter with the id {identifier!r}; remove it first")
         conjunctions = {self._space.checks(c): None for c in condition.within(self.schema).disjuncts}
-        # Even without a new text a new lane or piece makes what is remembered about strings incomplete.
-        self._version += 1
         if self._space.vocabulary.settle():
-            self._index.resolve()
+            self.index.resolve()
         self._registry.enter(identifier, [self._entry(checks) for checks in conjunctions])
-        if 64 <= self._index.entry_count <= SMALL_ENTRIES and self._index.entry_count >= 4 * self._drawn_for:
+        if 64 <= self.index.entry_count <= SMALL_ENTRIES and self.index.entry_count >= 4 * self._drawn_for:
             self._redraw()
 
     def remove(self, identifier: Hashable) -> None:
-        if identifier not in self._registry.slots:
-            raise FilterError(f"no filter has the id {identifier!r}")
+        """Match a filter no longer."""
+        self.slot_of(identifier)
         for entry in self._registry.leave(identifier):
-            key = int(self._index.store.hash[entry])
+            key = int(self.index.store.hash[entry])
             self._entries[key].remove(entry)
             if not self._entries[key]:
                 del self._entries[key]
-            self._index.remove(entry)
+            self.index.remove(entry)
 
     def _entry(self, checks: tuple[Check, ...]) -> int:
         """The entry of these checks, shared if there is one already."""
         for entry in self._entries.get(hash(checks), ()):
-            if self._index.store.of_entry(entry) == checks:
+            if self.index.store.of_entry(entry) == checks:
                 return entry
-        entry = self._index.add(checks)
+        entry = self.index.add(checks)
         self._entries.setdefault(hash(checks), []).append(entry)
         return entry
 
     def _redraw(self) -> None:
         """Draw the cells again where the filters now are."""
-        old = self._index
-        alive = [entry for entries in self._entries.values() for entry in entries]
-        self._index = Index(self._space, [old.store.of_entry(entry) for entry in alive])
+        old = self.index
+        living = old.living()
+        self.index = Index(self._space, [old.store.of_entry(entry) for entry in living])
         order = np.full(old.entry_count, -1, np.int64)
-        order[alive] = self._index.order
+        order[living] = self.index.order
         self._registry.move(order)
-        self._drawn_for = self._index.entry_count
-        self._entries = _by_hash(self._index)
+        self._workspace = None
+        self._drawn_for = self.index.entry_count
+        self._entries = _by_hash(self.index)
 
     def rebuilt(self) -> Matcher:
-        """A matcher of the same filters, built anew: as fast as one that never changed, without texts nobody mentions.
+        """A matcher of the same filters, built anew: as fast as one that never changed, and without texts that no
+        filter mentions any more. Slots are given anew.
 
-        Slots are given anew. For callers that have added or removed a good part of all filters; takes as long as building.
+        For callers that have added or removed a good part of all filters; takes about as long as building.
         """
-        space = Space(self.schema)
-        registry = self._registry
+        space, registry, store = Space(self.schema), self._registry, self.index.store
         owned = [
             (
                 identifier,
                 [
-                    tuple(sorted(space.translated(check, self._space) for check in self._index.store.of_entry(entry)))
+                    tuple(sorted(space.translated(check, self._space) for check in store.of_entry(entry)))
                     for entry in registry.entries[slot]
                 ],
             )
@@ -252,7 +241,16 @@ class Matcher:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._entries = _by_hash(self._index)
+        self._entries = _by_hash(self.index)
+
+
+def joined(found: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Pairs of arrays end to end."""
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32)
+    return np.concatenate([rows for rows, _ in found]), np.concatenate([slots for _, slots in found])
 
 
 def _by_hash(index: Index) -> dict[int, list[int]]:

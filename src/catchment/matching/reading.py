@@ -16,6 +16,7 @@ from numba import njit
 
 from catchment.matching.memory import (
     Array,
+    count_up_to,
     load_f32,
     load_f64,
     load_i8,
@@ -46,23 +47,29 @@ class Lanes(NamedTuple):
 
     of_attribute: Array
     is_float: Array
+    cell_lane: Array
+    """The lane whose cells count for a lane. Pieces have none of their own: those of the strings' order say what is null."""
     first_cell: Array
+    cell_max: Array
+    """Cells of a lane but the one of null, whose number within the lane is 0."""
     first_boundary: Array
     boundary: Array
+    search: Array
+    """The boundaries of each lane again, 16 by 16, behind every sixteenth of them."""
+
+
+# What is remembered about a string: columns of a record of 64 bytes. There are two codes and two cells.
+HASH, START, LENGTH, CODE, _, CELL, _, BITS_AT = range(8)
+RECORD_FIELDS = 8
 
 
 class Memo(NamedTuple):
     """Strings already seen, in an open hash table, with what was worked out about each."""
 
     table: Array
-    hash: Array
-    attribute: Array
-    start: Array
-    length: Array
+    record: Array
     pool: Array
-    code: Array
-    cell: Array
-    bits_at: Array
+    """Their bytes."""
     bits: Array
     """Per string, the set of pieces it contains."""
     counts: Array
@@ -96,56 +103,68 @@ def _integer_at(kind: int, values: int, position: int) -> int:
     return load_i64(values + position * 8)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def cell_of(lanes: Any, lane: int, code: int) -> int:
-    base = lanes.first_boundary[lane]
-    count = lanes.first_boundary[lane + 1] - base
-    start = base
-    while count > 1:
-        half = count >> 1
-        base += half * (lanes.boundary[base + half - 1] <= code)
-        count -= half
-    if count == 1 and lanes.boundary[base] <= code:
-        base += 1
-    return lanes.first_cell[lane] + 1 + (base - start)
+@njit(cache=True, nogil=True)
+def cell_of(search: Any, cell_max: Any, code: Any) -> Any:
+    """The cell of a code within its lane, by a search of two steps: 16 pivots, then 16 boundaries."""
+    group = min(count_up_to(search, code), 15)
+    return min(1 + group * 16 + count_up_to(search + 128 + group * 128, code), cell_max)
 
 
 @njit(cache=True, nogil=True)
-def _read_numbers(column: Any, is_float: int, lane: int, first: int, lanes: Any, codes: Any, cells: Any) -> Any:
+def _integer_codes(column: Any, first: Any, code: Any) -> Any:
     kind, values, validity, scale = column[KIND], column[VALUES], column[VALIDITY], column[SCALE]
-    null_cell = lanes.first_cell[lane]
-    scratch = np.empty(1, np.float64)
-    bits = scratch.view(np.int64)
-    for row in range(codes.shape[0]):
+    for row in range(len(code)):
         position = column[OFFSET] + first + row
+        value = _integer_at(kind, values, position)
         if not _is_valid(validity, position):
-            codes[row, lane] = NULL_CODE
-            cells[row, lane] = null_cell
-            continue
-        if kind == FLOAT64 or kind == FLOAT32:
-            value = load_f64(values + position * 8) if kind == FLOAT64 else np.float64(load_f32(values + position * 4))
-            if not np.isfinite(value):
-                return NOT_FINITE, row
-        elif is_float:
-            whole = _integer_at(kind, values, position)
-            value = np.float64(whole)
-            if abs(whole) > 2**53 and (value >= 2.0**63 or np.int64(value) != whole):
-                return NOT_A_FLOAT, row
-        if is_float:
-            scratch[0] = value + 0.0  # -0.0 is 0.0
-            code = bits[0] if bits[0] >= 0 else bits[0] ^ FLIP
+            value = NULL_CODE
+        elif value == NULL_CODE or (kind == UINT64 and value < 0) or (scale > 1 and abs(value) > FLIP // scale):
+            return TOO_LARGE, row
+        elif scale > 1:
+            value *= scale
+        elif scale < 0:
+            value //= -scale
+        code[row] = value
+    return FINE, 0
+
+
+@njit(cache=True, nogil=True)
+def _float_codes(column: Any, first: Any, code: Any) -> Any:
+    kind, values, validity = column[KIND], column[VALUES], column[VALIDITY]
+    value, bits = code.view(np.float64), code
+    for row in range(len(code)):
+        position = column[OFFSET] + first + row
+        if kind == FLOAT64:
+            number = load_f64(values + position * 8)
+        elif kind == FLOAT32:
+            number = np.float64(load_f32(values + position * 4))
         else:
-            code = _integer_at(kind, values, position)
-            if code == NULL_CODE or (kind == UINT64 and code < 0):
-                return TOO_LARGE, row
-            if scale > 1:
-                if abs(code) > FLIP // scale:
-                    return TOO_LARGE, row
-                code *= scale
-            elif scale < 0:
-                code //= -scale
-        codes[row, lane] = code
-        cells[row, lane] = cell_of(lanes, lane, code)
+            whole = _integer_at(kind, values, position)
+            number = np.float64(whole)
+            if abs(number) > 2.0**53 and _is_valid(validity, position):
+                # Beyond 2^63 a double has no int64 to compare with; only unsigned numbers come there.
+                if kind == UINT64 and whole < 0 or number >= 2.0**63 or np.int64(number) != whole:
+                    return NOT_A_FLOAT, row
+        valid = _is_valid(validity, position)
+        if valid and not np.isfinite(number):
+            return NOT_FINITE, row
+        value[row] = number + 0.0  # -0.0 is 0.0
+        bits[row] = (bits[row] if bits[row] >= 0 else bits[row] ^ FLIP) if valid else NULL_CODE
+    return FINE, 0
+
+
+@njit(cache=True, nogil=True)
+def _read_numbers(
+    column: Any, is_float: Any, lane: Any, first: Any, lanes: Any, code: Any, codes: Any, cells: Any
+) -> Any:
+    problem, row = _float_codes(column, first, code) if is_float else _integer_codes(column, first, code)
+    if problem != FINE:
+        return problem, row
+    search, null_cell, cell_max = lanes.search[lane].ctypes.data, lanes.first_cell[lane], lanes.cell_max[lane]
+    for row in range(len(code)):
+        codes[row, lane] = code[row]
+        cell = cell_of(search, cell_max, code[row])
+        cells[row, lane] = null_cell + cell * (code[row] != NULL_CODE)
     return FINE, 0
 
 
@@ -153,25 +172,27 @@ def _read_numbers(column: Any, is_float: int, lane: int, first: int, lanes: Any,
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _mixed(state: int, word: int) -> int:
+def _mixed(state: Any, word: Any) -> Any:
     product = (state ^ word) * np.uint64(0x9E3779B97F4A7C15)
     return product ^ (product >> np.uint64(29))
 
 
 @njit(cache=True, nogil=True)
-def _hashed(address: int, length: int, seed: int) -> int:
-    state = np.uint64(seed) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(length)
+def _hashed(address: Any, length: Any, attribute: Any) -> Any:
+    """A hash that no two attributes share: which one it is stands in its upper bits."""
+    state = np.uint64(length)
     if length >= 8:
         for at in range(0, length - 8, 8):
             state = _mixed(state, load_u64(address + at))
-        return _mixed(state, load_u64(address + length - 8))
-    if length >= 4:
+        state = _mixed(state, load_u64(address + length - 8))
+    elif length >= 4:
         low, high = np.uint64(load_u32(address)), np.uint64(load_u32(address + length - 4))
-        return _mixed(state, low | (high << np.uint64(32)))
-    word = np.uint64(0)
-    for at in range(length):
-        word = (word << np.uint64(8)) | np.uint64(load_u8(address + at))
-    return _mixed(state, word)
+        state = _mixed(state, low | (high << np.uint64(32)))
+    else:
+        for at in range(length):
+            state = _mixed(state, np.uint64(load_u8(address + at)))
+    state = (state + np.uint64(attribute) * np.uint64(0xC2B2AE3D27D4EB4F)) & np.uint64(0xFFFFFFFFFFF)
+    return np.int64(state) | (np.int64(attribute) << 44)
 
 
 @njit(cache=True, nogil=True)
@@ -266,9 +287,9 @@ def _find_pieces(pieces: Any, root: int, pool: Any, start: int, length: int, bit
 
 
 @njit(cache=True, nogil=True)
-def _learn(memo: Any, attribute: int, text: int, lanes: Any, constants: Any, pieces: Any) -> None:
+def _learn(memo: Any, attribute: Any, record: Any, lanes: Any, constants: Any, pieces: Any) -> Any:
     """Work out codes, cells and pieces of a string that was just put into the memo."""
-    start, length = memo.start[text], np.int64(memo.length[text])
+    start, length = record[START], record[LENGTH]
     for view in range(2):
         lane = lanes.of_attribute[attribute, view]
         if lane < 0:
@@ -278,135 +299,128 @@ def _learn(memo: Any, attribute: int, text: int, lanes: Any, constants: Any, pie
                 memo.pool[start + length + at] = memo.pool[start + length - 1 - at]
             start += length
         smaller, equal = locate(constants, constants.first[lane], constants.first[lane + 1], memo.pool, start, length)
-        memo.code[text, view] = 2 * smaller + (2 if equal else 1)
-        memo.cell[text, view] = cell_of(lanes, lane, memo.code[text, view])
+        code = 2 * smaller + (2 if equal else 1)
+        record[CODE + view] = code
+        cell = cell_of(lanes.search[lane].ctypes.data, lanes.cell_max[lane], code)
+        record[CELL + view] = lanes.first_cell[lane] + cell
     if lanes.of_attribute[attribute, 2] >= 0:
         width = (pieces.count[attribute] + 63) >> 6
         bits_at = memo.counts[2]
         memo.bits[bits_at : bits_at + width] = 0
-        _find_pieces(pieces, attribute, memo.pool, memo.start[text], length, memo.bits, bits_at)
-        memo.bits_at[text] = bits_at
+        _find_pieces(pieces, attribute, memo.pool, record[START], length, memo.bits, bits_at)
+        record[BITS_AT] = bits_at
         memo.counts[2] = bits_at + width
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _known(table: Any, hashes: Any, attributes: Any, starts: Any, lengths: Any, pool: int, hashed: int,
-    attribute: int, address: int, length: int) -> int:  # fmt: skip
-    """The number of a string in the memo; if it is not there, where in the table it would be, as -1 - slot."""
-    mask = len(table) - 1
-    slot = np.int64(hashed >> np.uint64(1)) & mask
-    while True:
-        text = np.int64(table[slot])
-        if text < 0:
-            return -1 - slot
-        if (
-            hashes[text] == hashed
-            and lengths[text] == length
-            and attributes[text] == attribute
-            and _same(pool + starts[text], address, length)
-        ):
-            return text
-        slot = (slot + 1) & mask
 
 
 @njit(cache=True, nogil=True)
 def _remember(
-    memo: Any,
-    slot: int,
-    hashed: int,
-    attribute: int,
-    address: int,
-    length: int,
-    lanes: Any,
-    constants: Any,
+    memo: Any, slot: Any, hashed: Any, attribute: Any, address: Any, length: Any, lanes: Any, constants: Any,
     pieces: Any,
-) -> int:
+) -> Any:  # fmt: skip
     """Put a new string into the memo; its number there, or -1 if it does not fit."""
     text, start = memo.counts[0], memo.counts[1]
     width = (pieces.count[attribute] + 63) >> 6
     # Twice the length, since its reverse is written behind it.
-    if text == len(memo.hash) or start + 2 * length > len(memo.pool) or memo.counts[2] + width > len(memo.bits):
+    if text == len(memo.record) or start + 2 * length > len(memo.pool) or memo.counts[2] + width > len(memo.bits):
         return -1
     memo.table[slot] = text
-    memo.hash[text] = hashed
-    memo.attribute[text] = attribute
-    memo.start[text] = start
-    memo.length[text] = length
+    record = memo.record[text]
+    record[HASH], record[START], record[LENGTH] = hashed, start, length
     for at in range(length):
         memo.pool[start + at] = load_u8(address + at)
     memo.counts[0] = text + 1
     memo.counts[1] = start + length
-    _learn(memo, attribute, text, lanes, constants, pieces)
+    _learn(memo, attribute, record, lanes, constants, pieces)
     return text
 
 
 @njit(cache=True, nogil=True)
 def _read_strings(
-    column: Any, attribute: int, first: int, lanes: Any, constants: Any, pieces: Any, memo: Any, codes: Any, cells: Any
+    column: Any, attribute: Any, first: Any, lanes: Any, constants: Any, pieces: Any, memo: Any, codes: Any, cells: Any
 ) -> Any:
     plain, backwards, parts = lanes.of_attribute[attribute]
-    wide, indexed = column[KIND] == LARGE_UTF8, column[INDEX_KIND] != 0
+    kind, values, validity, offset, data = column[KIND], column[VALUES], column[VALIDITY], column[OFFSET], column[DATA]
+    index_kind, index, index_validity = column[INDEX_KIND], column[INDEX], column[INDEX_VALIDITY]
     # Taken out of the memo once: handing all of it to a function costs more than the lookup.
-    table, hashes, attributes, starts, lengths = memo.table, memo.hash, memo.attribute, memo.start, memo.length
-    text_code, text_cell, bits_at, pool = memo.code, memo.cell, memo.bits_at, memo.pool.ctypes.data
+    table, records, pool, mask = memo.table, memo.record, memo.pool.ctypes.data, len(memo.table) - 1
+    plain_null, backwards_null = lanes.first_cell[max(plain, 0)], lanes.first_cell[max(backwards, 0)]
     for row in range(codes.shape[0]):
-        valid = True
         position = first + row
-        if indexed:
-            valid = _is_valid(column[INDEX_VALIDITY], column[INDEX_OFFSET] + position)
-            position = _integer_at(column[INDEX_KIND], column[INDEX], column[INDEX_OFFSET] + position) if valid else 0
-        position += column[OFFSET]
-        if valid and _is_valid(column[VALIDITY], position):
-            if wide:
-                begin, end = load_i64(column[VALUES] + position * 8), load_i64(column[VALUES] + position * 8 + 8)
-            else:
-                begin = np.int64(load_i32(column[VALUES] + position * 4))
-                end = np.int64(load_i32(column[VALUES] + position * 4 + 4))
-            address, length = column[DATA] + begin, end - begin
-            hashed = _hashed(address, length, attribute)
-            text = _known(table, hashes, attributes, starts, lengths, pool, hashed, attribute, address, length)
-            if text < 0:
-                text = _remember(memo, -1 - text, hashed, attribute, address, length, lanes, constants, pieces)
-                if text < 0:
-                    return MEMO_FULL, row
+        valid = True
+        if index_kind != 0:
+            valid = _is_valid(index_validity, column[INDEX_OFFSET] + position)
+            position = _integer_at(index_kind, index, column[INDEX_OFFSET] + position) if valid else 0
+        position += offset
+        if not valid or not _is_valid(validity, position):
             if plain >= 0:
-                codes[row, plain] = text_code[text, 0]
-                cells[row, plain] = text_cell[text, 0]
+                codes[row, plain] = NULL_CODE
+                cells[row, plain] = plain_null
             if backwards >= 0:
-                codes[row, backwards] = text_code[text, 1]
-                cells[row, backwards] = text_cell[text, 1]
+                codes[row, backwards] = NULL_CODE
+                cells[row, backwards] = backwards_null
             if parts >= 0:
-                codes[row, parts] = bits_at[text]
-                cells[row, parts] = lanes.first_cell[parts] + 1
+                codes[row, parts] = NULL_CODE
+            continue
+        if kind == LARGE_UTF8:
+            begin, end = load_i64(values + position * 8), load_i64(values + position * 8 + 8)
         else:
-            for lane in (plain, backwards, parts):
-                if lane >= 0:
-                    codes[row, lane] = NULL_CODE
-                    cells[row, lane] = lanes.first_cell[lane]
+            begin, end = np.int64(load_i32(values + position * 4)), np.int64(load_i32(values + position * 4 + 4))
+        address, length = data + begin, end - begin
+        hashed = _hashed(address, length, attribute)
+        slot = (hashed >> 1) & mask
+        text = np.int64(table[slot])
+        while text >= 0 and not (
+            records[text, HASH] == hashed
+            and records[text, LENGTH] == length
+            and _same(pool + records[text, START], address, length)
+        ):
+            slot = (slot + 1) & mask
+            text = np.int64(table[slot])
+        if text < 0:
+            text = _remember(memo, slot, hashed, attribute, address, length, lanes, constants, pieces)
+            if text < 0:
+                return MEMO_FULL, row
+        if plain >= 0:
+            codes[row, plain] = records[text, CODE]
+            cells[row, plain] = records[text, CELL]
+        if backwards >= 0:
+            codes[row, backwards] = records[text, CODE + 1]
+            cells[row, backwards] = records[text, CELL + 1]
+        if parts >= 0:
+            codes[row, parts] = records[text, BITS_AT]
     return FINE, 0
 
 
+READ_ROWS = 256
+"""Rows of which all columns are read before the next: so their codes and cells are written while in the cache."""
+
+
 @njit(cache=True, nogil=True)
-def read(columns: Any, first: int, lanes: Any, constants: Any, pieces: Any, memo: Any, codes: Any, cells: Any) -> Any:
-    """Fill codes and cells for the rows from `first` on; says what was wrong, with which attribute, in which row."""
-    for attribute in range(columns.shape[0]):
-        column = columns[attribute]
-        plain, backwards, parts = lanes.of_attribute[attribute]
-        if plain < 0 and backwards < 0 and parts < 0:
-            continue
-        if column[KIND] == MISSING:
-            for lane in (plain, backwards, parts):
-                if lane >= 0:
-                    for row in range(codes.shape[0]):
-                        codes[row, lane] = NULL_CODE
-                        cells[row, lane] = lanes.first_cell[lane]
-        elif column[KIND] >= UTF8:
-            problem, row = _read_strings(column, attribute, first, lanes, constants, pieces, memo, codes, cells)
+def read(columns: Any, start: Any, lanes: Any, constants: Any, pieces: Any, memo: Any, codes: Any, cells: Any) -> Any:
+    """Fill codes and cells for the rows from `start` on; says what was wrong, with which attribute, in which row."""
+    buffer = np.empty(min(READ_ROWS, codes.shape[0]), np.int64)
+    for begin in range(0, codes.shape[0], READ_ROWS):
+        some_codes, some_cells = codes[begin : begin + READ_ROWS], cells[begin : begin + READ_ROWS]
+        for attribute in range(columns.shape[0]):
+            column = columns[attribute]
+            plain, backwards, parts = lanes.of_attribute[attribute]
+            if plain < 0 and backwards < 0 and parts < 0:
+                continue
+            if column[KIND] == MISSING:
+                for lane in (plain, backwards, parts):
+                    if lane >= 0:
+                        some_codes[:, lane] = NULL_CODE
+                        some_cells[:, lane] = lanes.first_cell[lane]
+                continue
+            if column[KIND] >= UTF8:
+                problem, row = _read_strings(
+                    column, attribute, start + begin, lanes, constants, pieces, memo, some_codes, some_cells
+                )
+            else:
+                problem, row = _read_numbers(
+                    column, lanes.is_float[attribute], plain, start + begin, lanes, buffer[: len(some_codes)],
+                    some_codes, some_cells,
+                )  # fmt: skip
             if problem != FINE:
-                return problem, attribute, row
-        else:
-            is_float = lanes.is_float[attribute]
-            problem, row = _read_numbers(column, is_float, plain, first, lanes, codes, cells)
-            if problem != FINE:
-                return problem, attribute, row
+                return problem, attribute, begin + row
     return FINE, 0, 0

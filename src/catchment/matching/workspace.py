@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from catchment.matching.reading import Memo
+from catchment.matching.reading import RECORD_FIELDS, Memo
 
 __all__ = ["TEXTS_MAX", "Workspace"]
 
@@ -15,7 +15,7 @@ TEXTS_MAX, POOL_MAX, BITS_MAX = 2**17, 2**24, 2**23
 class Workspace:
     """Codes and cells of a stretch of events, and the memo of strings. Used by one call at a time."""
 
-    def __init__(self, version: int, texts: int = 256, pool: int = 2**13, bits: int = 2**8) -> None:
+    def __init__(self, version: tuple[int, ...], texts: int = 256, pool: int = 2**13, bits: int = 2**8) -> None:
         self.version = version
         self._sizes = texts, pool, bits
         self._codes, self._cells = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.uint16)
@@ -37,14 +37,8 @@ class Workspace:
 def _memo(texts: int, pool: int, bits: int) -> Memo:
     return Memo(
         table=np.full(1 << (2 * texts - 1).bit_length(), -1, np.int32),
-        hash=np.empty(texts, np.uint64),
-        attribute=np.empty(texts, np.int32),
-        start=np.empty(texts, np.int64),
-        length=np.empty(texts, np.int64),
+        record=np.empty((texts, RECORD_FIELDS), np.int64),
         pool=np.empty(pool, np.uint8),
-        code=np.empty((texts, 2), np.int64),
-        cell=np.empty((texts, 2), np.uint16),
-        bits_at=np.empty(texts, np.int64),
         bits=np.empty(bits, np.uint64),
         counts=np.zeros(3, np.int64),
     )
