@@ -1,0 +1,223 @@
+"""What a replay does besides being equal to the oracle: planning, types, traffic, bad input."""
+
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from catchment import Overlay, Subscription, replay
+from catchment.model.errors import ConfigurationError, EventError, OverlayError, SchemaError, SubscriptionError
+from catchment.overlay import topic_tree
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "event_id bigint, topic string, broker string, ts timestamp, highway string, speed double, vehicles bigint"
+LINE = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
+
+
+def at(second: float) -> datetime:
+    return datetime.fromtimestamp(1_400_000_000 + second, UTC)
+
+
+def events(spark: SparkSession, *rows: tuple[Any, ...], columns: str = COLUMNS) -> DataFrame:
+    return spark.createDataFrame(list(rows), columns)
+
+
+@pytest.fixture(scope="module")
+def traffic(spark: SparkSession) -> DataFrame:
+    rows = [(n, "traffic", f"b{1 + n % 3}", at(n), str(400 + n % 2), 100.0 - n, n) for n in range(30)]
+    return events(spark, *rows)
+
+
+def counting(name: str, at: str | None = None, where: str = "speed > 0", size: str = "10 seconds") -> Subscription:
+    return Subscription(name, at, sql=f"SELECT count(*) FROM traffic WHERE {where} GROUP BY window(ts, '{size}')")
+
+
+def test_few_questions_are_planned_as_sql_and_many_share_a_pass(spark: SparkSession, traffic: DataFrame) -> None:
+    few = replay(spark, traffic, subscriptions=[counting("one")])
+    many = replay(spark, traffic, subscriptions=[counting(f"s{n}", where=f"speed > {n}") for n in range(40)])
+    assert "plain Spark SQL" in few.explain()
+    assert "shared pass" in many.explain()
+    assert "40 distinct filters, 40 questions" in many.explain()
+
+
+def test_what_spark_cannot_say_goes_through_the_shared_pass(spark: SparkSession, traffic: DataFrame) -> None:
+    sampling = Subscription("s", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '1 second', '5 seconds')")
+    run = replay(spark, traffic, subscriptions=[sampling])
+    assert "refuses sampling windows" in run.explain()
+    assert run.notifications.count() == 6
+    with pytest.raises(ConfigurationError, match="engine 'sql' cannot answer"):
+        replay(spark, traffic, subscriptions=[sampling], engine="sql")
+
+
+def test_equal_questions_are_computed_once_and_told_to_all(spark: SparkSession, traffic: DataFrame) -> None:
+    asked = ["speed > 50 AND vehicles < 20", "NOT (vehicles >= 20 OR speed <= 50)"]
+    run = replay(
+        spark, traffic, subscriptions=[counting(f"s{n}", where=w) for n, w in enumerate(asked)], engine="shared"
+    )
+    assert "2 aggregate and 0 regular subscriptions on 1 topics: 1 distinct filters, 1 questions" in run.explain()
+    rows = [(r.window_start, r.value) for r in run.notifications.where("subscription = 's0'").collect()]
+    same = [(r.window_start, r.value) for r in run.notifications.where("subscription = 's1'").collect()]
+    assert rows
+    assert sorted(rows) == sorted(same)
+
+
+def test_a_regular_subscription_gets_the_columns_it_asked_for(spark: SparkSession, traffic: DataFrame) -> None:
+    some = Subscription("some", sql="SELECT highway, speed FROM traffic WHERE vehicles < 2")
+    everything = Subscription("all", sql="SELECT * FROM traffic WHERE vehicles < 1")
+    run = replay(spark, traffic, subscriptions=[some, everything]).persist()
+    assert sorted(map(tuple, run.delivered("some").collect())) == [(0, "400", 100.0), (1, "401", 99.0)]
+    assert run.delivered("all").columns == ["event_id", "topic", "broker", "ts", "highway", "speed", "vehicles"]
+    with pytest.raises(ConfigurationError, match="no regular subscription is named 'other'; there are some, all"):
+        run.delivered("other")
+    run.unpersist()
+
+
+@pytest.mark.parametrize("placement", ["late", "early"])
+def test_traffic_is_what_walking_every_hop_counts(spark: SparkSession, traffic: DataFrame, placement: Any) -> None:
+    regular = Subscription("r", "b3", sql="SELECT * FROM traffic WHERE speed > 90")
+    near, far = counting("near", "b1", "speed > 80"), counting("far", "b3", "vehicles > 3", size="7 seconds")
+    run = replay(spark, traffic, subscriptions=[regular, near, far], overlay=LINE, placement=placement)
+    tree = topic_tree(LINE)
+    expected: Counter[tuple[str, str, str]] = Counter()
+
+    def walk(source: str, target: str) -> list[tuple[str, str]]:
+        path = tree.path(LINE.require(source), LINE.require(target))
+        return [(LINE.brokers[a], LINE.brokers[b]) for a, b in pairwise(path)]
+
+    partials: set[tuple[str, int, str, str]] = set()
+    for row in traffic.collect():
+        wants = [("b3", None)] * (row.speed > 90)
+        for name, broker, wanted, size in (
+            ("near", "b1", row.speed > 80, 10),
+            ("far", "b3", row.vehicles > 3, 7),
+        ):
+            if wanted and placement == "late":
+                wants.append((broker, None))
+            elif wanted:
+                window = int(row.ts.timestamp()) // size
+                partials |= {(name, window, *link) for link in walk(row.broker, broker)}
+        expected.update(
+            (*link, "publication") for link in {link for broker, _ in wants for link in walk(row.broker, broker)}
+        )
+    expected.update((source, target, "partial") for _, _, source, target in partials)
+    told = Counter({"b1": 0, "b3": 0})
+    for row in run.notifications.collect():
+        told["b1" if row.subscription == "near" else "b3"] += 1
+    expected.update({(broker, "clients", "notification"): count for broker, count in told.items()})
+    got = {(row.source, row.target, row.kind): row.messages for row in run.traffic.collect()}
+    assert got == dict(expected)
+
+
+def test_columns_of_kindred_types_are_accepted(spark: SparkSession) -> None:
+    columns = (
+        "event_id string, topic string, broker string, ts timestamp_ntz, day date, speed decimal(10,2), lanes int, "
+        "x array<int>"
+    )
+    local = datetime(2014, 5, 13, 16, 53, tzinfo=UTC).replace(tzinfo=None)
+    rows = [("a", "t", "b", local, date(2014, 5, 13), Decimal("12.50"), 3, [1])]
+    frame = events(spark, *rows, columns=columns)
+    asked = Subscription("s", sql="SELECT sum(speed), max(day), sum(lanes) FROM t GROUP BY window(ts, '1 minute')")
+    found = {row.output: row for row in replay(spark, frame, subscriptions=[asked]).notifications.collect()}
+    assert found["sum(speed)"].value == 12.5
+    assert found["sum(lanes)"].exact == "3"
+    assert found["max(day)"].exact == '"2014-05-13T00:00:00.000000Z"'
+    assert found["sum(speed)"].window_start.timestamp() == datetime(2014, 5, 13, 16, 53, tzinfo=UTC).timestamp()
+    with pytest.raises(SubscriptionError, match="topic 't' has no attribute 'x'"):
+        replay(spark, frame, subscriptions=[Subscription("s", sql="SELECT * FROM t WHERE x = 1")])
+
+
+def test_repeated_ids_are_one_event_if_asked(spark: SparkSession) -> None:
+    rows = [(1, "traffic", b, at(s), "401", 1.0, 1) for b, s in (("b1", 0), ("b1", 5), ("b2", 5), ("b1", 300))]
+    everything = Subscription("all", sql="SELECT * FROM traffic")
+    frame = events(spark, *rows)
+    assert replay(spark, frame, subscriptions=[everything]).deliveries.count() == 4
+    assert replay(spark, frame, subscriptions=[everything], deduplicate=True).deliveries.count() == 3
+
+
+def test_rejected_events_are_listed_with_a_reason(spark: SparkSession) -> None:
+    rows = [
+        (1, "traffic", "b1", at(0), "401", 1.0, 1),
+        (2, "traffic", "b1", at(0), "401", float("inf"), 1),
+        (3, "traffic", "b9", at(0), "401", 1.0, 1),
+        (4, "weather", "b1", at(0), "401", 1.0, 1),
+        (5, "traffic", "b1", None, "401", 1.0, 1),
+        (6, "traffic", "b1", at(0), "401", 1.0, -(2**63)),
+    ]
+    schema = {"traffic": {"highway": "string", "speed": "float", "vehicles": "int"}}
+    for engine in ("shared", "sql"):
+        run = replay(
+            spark,
+            events(spark, *rows),
+            subscriptions=[counting("c", "b2", "TRUE")],
+            overlay=LINE,
+            schema=schema,
+            engine=engine,
+        )
+        assert [row.value for row in run.notifications.collect()] == [1.0], engine
+    reasons = {row.event_id: row.reason for row in run.rejected.collect()}
+    assert reasons == {
+        2: "speed is NaN or infinite",
+        3: reasons[3],
+        4: "unknown topic; known are traffic",
+        5: "ts is missing",
+        6: reasons[6],
+    }
+    assert "overlay" in reasons[3]
+    assert "vehicles" in reasons[6]
+
+
+@pytest.mark.parametrize("engine", ["shared", "sql"])
+def test_an_integer_sum_beyond_64_bits_is_an_error(spark: SparkSession, engine: Any) -> None:
+    rows = [(n, "traffic", "b1", at(0), "401", 1.0, 2**62) for n in range(2)]
+    asked = Subscription("s", sql="SELECT sum(vehicles) FROM traffic GROUP BY window(ts, '1 minute')")
+    run = replay(spark, events(spark, *rows), subscriptions=[asked], engine=engine)
+    with pytest.raises(PySparkException, match="9223372036854775808; accepted are sums within 64 bits"):
+        run.notifications.collect()
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("SELECT * FROM weather", "unknown topic 'weather'; known are traffic"),
+        ("SELECT * FROM traffic WHERE colour = 'red'", "no attribute 'colour'; it has"),
+        ("SELECT * FROM traffic WHERE speed = 'fast'", "'speed' is of type float"),
+        ("SELECT sum(highway) FROM traffic GROUP BY window(ts, '1 hour')", "accepted are int, float"),
+    ],
+)
+def test_subscriptions_that_do_not_fit_the_schema(spark: SparkSession, traffic: DataFrame, sql: str, says: str) -> None:
+    schema = {"traffic": {"highway": "string", "speed": "float", "vehicles": "int"}}
+    with pytest.raises(SubscriptionError, match=says):
+        replay(spark, traffic, subscriptions=[Subscription("s", sql=sql)], schema=schema)
+
+
+def test_impossible_settings_are_refused(spark: SparkSession, traffic: DataFrame) -> None:
+    with pytest.raises(ConfigurationError, match="placement is 'adaptive'; accepted are late, early"):
+        replay(spark, traffic, subscriptions=[], placement="adaptive")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="engine is 'flink'"):
+        replay(spark, traffic, subscriptions=[], engine="flink")  # type: ignore[arg-type]
+    with pytest.raises(OverlayError, match="b7"):
+        replay(spark, traffic, subscriptions=[counting("c", "b7")], overlay=LINE)
+    with pytest.raises(SubscriptionError, match="names no broker"):
+        replay(spark, traffic, subscriptions=[counting("c")], overlay=LINE)
+    with pytest.raises(EventError, match="lack the columns topic, broker"):
+        replay(spark, traffic.drop("topic", "broker"), subscriptions=[])
+    with pytest.raises(EventError, match="column 'ts' has type bigint"):
+        replay(spark, traffic.withColumn("ts", traffic.vehicles), subscriptions=[])
+    with pytest.raises(EventError, match="column 'event_id' has type double"):
+        replay(spark, traffic.withColumn("event_id", traffic.speed), subscriptions=[])
+    with pytest.raises(SchemaError, match="'speed' is"):
+        replay(spark, traffic, subscriptions=[], schema={"a": {"speed": "float"}, "b": {"speed": "int"}})
+
+
+def test_no_subscriptions_and_no_events_are_fine(spark: SparkSession, traffic: DataFrame) -> None:
+    run = replay(spark, traffic, subscriptions=[])
+    assert (run.notifications.count(), run.deliveries.count(), run.traffic.count()) == (0, 0, 0)
+    for engine in ("shared", "sql"):
+        run = replay(spark, traffic.limit(0), subscriptions=[counting("c", "b1")], overlay=LINE, engine=engine)
+        assert (run.notifications.count(), run.deliveries.count(), run.traffic.count()) == (0, 0, 0)
