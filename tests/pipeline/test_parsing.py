@@ -134,9 +134,7 @@ def test_a_large_file_is_read_in_pieces_by_the_header_of_the_first() -> None:
     assert [row["event_id"] for row in good] == ["a1", "a2"]
     assert aside == [("/data/a.csv", None, "a3", "1 fields, expected 7")]
     another = lines_of([HEADER.replace("celsius", "kelvin"), "a1,hill,2024-03-01,1.5,1,,"], size=1_000)
-    with pytest.raises(
-        EventError, match=r"/data/a.csv has the columns .*kelvin.*; accepted .* those of the first file"
-    ):
+    with pytest.raises(EventError, match=r"a.csv has the columns .*kelvin.*; accepted .* those of the first file"):
         parsed(layout, another)
 
 

@@ -227,7 +227,7 @@ def _sample(source: Source, count: int, master: str | None, steps: Steps) -> pa.
             return source.load().events.slice(0, count)
     with steps.step("sample read"):
         spark = catchment.spark_session("catchment check", master=master)
-        return open_batch(spark, source).publications.limit(count).toArrow()
+        return open_batch(spark, source, rows_max=count).publications.toArrow()
 
 
 def _selectivity(query: Query, events: pa.Table, schema: Schema | None) -> dict[str, Any]:

@@ -199,7 +199,9 @@ def replay_job(
                 deduplicate=options.deduplicate,
             )
     traffic = [row.asDict() for row in kept["traffic"].orderBy("source", "target", "kind").collect()]
-    sample = [row.asDict() for row in kept["notifications"].limit(_SHOWN_NOTIFICATIONS).collect()]
+    # In order: a plain limit would leave the Python workers in the middle of a sentence.
+    first = kept["notifications"].orderBy("subscription", "window_start", "output").limit(_SHOWN_NOTIFICATIONS)
+    sample = [row.asDict() for row in first.collect()]
     facts = {
         "events": events,
         "quarantined rows": quarantined,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,7 +53,8 @@ class Watched:
         self._file = file
         self._job = job
         self._known = known
-        self._seen = self._stamp()
+        # The first look reads the file in any case: it may have changed since it was read for the start of the job.
+        self._seen: tuple[int, int] | None = None
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
@@ -151,17 +153,16 @@ def run_job(
     if job.subscriptions_file is not None:
         watched = Watched(job.subscriptions_file, {one.name: one for one in subscriptions}, job)
     changes: list[str] = []
-    try:
-        with _stop_signals():
-            _follow(running, watched, seconds, until, steps.console, changes)
-    except KeyboardInterrupt:
-        steps.console.print("stopping", highlight=False)
-    finally:
-        if end:
-            running.end()
-        else:
-            running.stop()
-        quarantined = _finished(aside, drain=options.trigger == AVAILABLE_NOW)
+    with _asked_to_stop() as asked:
+        try:
+            _follow(running, watched, seconds, lambda: asked.is_set() or until(), steps.console, changes)
+            steps.console.print("stopping", highlight=False)
+        finally:
+            if end:
+                running.end()
+            else:
+                running.stop()
+            quarantined = _finished(aside, drain=options.trigger == AVAILABLE_NOW)
     return Ran(
         status=dict(running.status()),
         quarantined=quarantined,
@@ -217,21 +218,27 @@ def _finished(aside: Quarantine | None, *, drain: bool) -> int:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[None]:
-    """A polite kill ends the job as Ctrl-C does."""
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Set by Ctrl-C or a polite kill, and seen between two looks at the job: no call to Spark is torn in the middle.
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    Who is impatient and asks twice gets the interrupt.
+    """
+    asked = threading.Event()
 
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: whoever runs it there stops it there
-        yield
+    def take_note(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
+        yield asked
         return
+    before = {number: signal.signal(number, take_note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield asked
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def show_ran(ran: Ran) -> None:

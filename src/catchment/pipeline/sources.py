@@ -138,8 +138,11 @@ RECORDED: dict[str, tuple[str, Schema, object]] = {
 Source = Files | Generated | Recorded
 
 
-def open_batch(spark: SparkSession, source: Source) -> Opened:
-    """All that a source holds now. Called on the driver; files are listed, and read when the results are used."""
+def open_batch(spark: SparkSession, source: Source, *, rows_max: int | None = None) -> Opened:
+    """All that a source holds now. Called on the driver; files are listed, and read when the results are used.
+
+    Of files, `rows_max` is how many rows to read at most: a limit on what comes out would come too late to save work.
+    """
     if isinstance(source, Generated):
         return Opened(generated_batch(spark, source), nothing_aside(spark))
     if isinstance(source, Recorded):
@@ -148,9 +151,10 @@ def open_batch(spark: SparkSession, source: Source) -> Opened:
         kept = nothing_aside(spark) if aside is None else spark.createDataFrame(aside)
         return Opened(spark.createDataFrame(loaded.events), kept)
     if source.format == "parquet":
-        return Opened(_mapped_columns(_listed(spark, source), source), nothing_aside(spark))
+        frame = _mapped_columns(_listed(spark, source), source)
+        return Opened(frame if rows_max is None else frame.limit(rows_max), nothing_aside(spark))
     lines = _listed(spark, source)
-    return _parsed(lines, _layout(source, lines))
+    return _parsed(lines, _layout(source, lines), rows_max)
 
 
 def open_stream(spark: SparkSession, source: Source) -> Opened:
@@ -233,7 +237,7 @@ def _advice(missing: list[str], source: Files) -> str:
     return "; the source may say " + ", ".join(hints[name] for name in named)
 
 
-def _parsed(lines: DataFrame, layout: Layout) -> Opened:
+def _parsed(lines: DataFrame, layout: Layout, rows_max: int | None = None) -> Opened:
     located = lines.select(
         col("value").cast("binary").alias("value"),
         col("_metadata.file_path").alias("file"),
@@ -241,6 +245,8 @@ def _parsed(lines: DataFrame, layout: Layout) -> Opened:
         col("_metadata.file_block_length").alias("block_length"),
         col("_metadata.file_size").alias("file_size"),
     )
+    if rows_max is not None:
+        located = located.limit(rows_max + 1)  # and a header
     return split(located.mapInArrow(partial(_parse, layout), from_arrow_schema(layout.schema)))
 
 
