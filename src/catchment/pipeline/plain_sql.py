@@ -1,127 +1,188 @@
-"""A handful of questions as plain Spark SQL: one query each, in one union."""
+"""A handful of questions as plain Spark SQL.
+
+    scan ─ which questions match? ─ aggregate by (question, slice) ─ slices to windows ─ aggregate by window ─► values
+
+Questions of one layout (topic, window, group keys) share a scan. Every matched event updates the states of all of them,
+which is cheap as long as they are few.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from catchment.model.operators import Measure
 from catchment.model.rendering import filter_sql, literal_sql, name_sql
+from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
-from catchment.model.times import TIME_MAX_US, TIME_MIN_US
-from catchment.pipeline.publications import Catalog
+from catchment.model.window import Window
+from catchment.pipeline.acceptance import accepted
 from catchment.stages import Plan
-from catchment.stages.plan import Asker, Question
+from catchment.stages.plan import Asker, Layout, Part, Question
 
 __all__ = ["plain_notifications"]
-
-NOTIFICATION_COLUMNS = (
-    "subscription", "window_start", "window_end", "group", "output", "value", "exact", "publications", "revision",
-)  # fmt: skip
 
 
 def plain_notifications(publications: DataFrame, plan: Plan) -> DataFrame:
     """The notifications of all questions that `planner.obstacle_to_plain_sql` lets through."""
-    accepted = publications.where(accepted_sql(publications, plan))
-    answers = [_question(accepted, question) for question in plan.questions.values()]
-    if not answers:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        from catchment.model.results import NOTIFICATION_SCHEMA
-
+    events = accepted(publications, plan)
+    alike: dict[tuple[str, Layout], list[Question]] = defaultdict(list)
+    for question in plan.questions.values():
+        alike[question.topic, question.layout].append(question)
+    if not alike:
         return publications.sparkSession.createDataFrame([], from_arrow_schema(NOTIFICATION_SCHEMA))
+    answers = []
+    for (topic, layout), questions in alike.items():
+        of_topic = events.where(f"topic = {literal_sql(topic)}") if len(plan.topics) > 1 else events
+        answers.append(_answered(of_topic, layout, questions))
     return reduce(DataFrame.unionAll, answers)
 
 
-def accepted_sql(publications: DataFrame, plan: Plan) -> str:
-    """The condition that `model.events.problems` finds nothing wrong, for Spark."""
-    conditions = [f"{name} IS NOT NULL" for name in ("event_id", "topic", "broker", "ts")]
-    conditions.append(f"unix_micros(ts) BETWEEN {TIME_MIN_US} AND {TIME_MAX_US}")
-    if plan.has_overlay:
-        conditions.append(f"broker IN ({', '.join(literal_sql(broker) for broker in plan.brokers)})")
-    if not Catalog(plan.schemas).is_open:
-        conditions.append(f"topic IN ({', '.join(literal_sql(topic) for topic in plan.schemas)})")
-    for name, kind in publications.dtypes:
-        column = name_sql(name)
-        if kind == "double":
-            largest = "1.7976931348623157E308D"
-            conditions.append(f"({column} IS NULL OR {column} BETWEEN -{largest} AND {largest})")
-        elif kind == "bigint" and name != "event_id":
-            conditions.append(f"({column} IS NULL OR {column} > {-(2**63 - 1)} - 1)")
-    return " AND ".join(conditions)
-
-
-def _question(publications: DataFrame, question: Question) -> DataFrame:
-    window = question.layout.window
-    keys = [F.col(name_sql(name)) for name in question.layout.group_keys]
-    # Two steps of projection are saved by grouping on the window alone where its shape allows it.
-    stretch = F.window("ts", f"{window.size_us} microseconds", f"{window.shift_us} microseconds")
-    measures = {
-        measure: question.parts[position].kind
-        for asker in question.askers
-        for measure, position in [*((m, p) for _, m, p in asker.outputs), *asker.having_measures]
-    }
-    grouped = (
-        publications.where(f"topic = {literal_sql(question.topic)} AND ({filter_sql(question.where)})")
-        .groupBy(stretch, *keys)
-        .agg(F.count("*").alias("_publications"), *(_aggregate(m, k).alias(str(m)) for m, k in measures.items()))
+def _answered(events: DataFrame, layout: Layout, questions: list[Question]) -> DataFrame:
+    window, keys = layout.window, [name_sql(name) for name in layout.group_keys]
+    states = {part: f"_state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
+    conditions = [f"({filter_sql(question.where)})" for question in questions]
+    numbered = ", ".join(f"CASE WHEN {condition} THEN {at} END" for at, condition in enumerate(conditions))
+    matched = (
+        events.where(" OR ".join(conditions))
+        .selectExpr("*", f"explode(array({numbered})) AS _question", f"{_slice(window)} AS _slice")
+        .where("_question IS NOT NULL")
     )
-    answers = [_asker(grouped, question, asker, measures) for asker in question.askers]
-    return reduce(DataFrame.unionAll, answers)
-
-
-def _asker(grouped: DataFrame, question: Question, asker: Asker, measures: dict[Measure, Type]) -> DataFrame:
-    if asker.having is not None:
-        grouped = grouped.where(filter_sql(asker.having))
-    pairs = [(F.lit(name), F.col(name_sql(name)).cast("string")) for name in question.layout.group_keys]
-    group = F.create_map(*(part for pair in pairs for part in pair)) if pairs else F.expr("map('', '')")
-    if not pairs:
-        group = F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<string>"))
-    outputs = F.array(
-        *(
-            F.struct(
-                F.lit(name).alias("output"),
-                F.col(name_sql(str(measure))).cast("double").alias("value"),
-                _exact(F.col(name_sql(str(measure))), measure.result(measures[measure])).alias("exact"),
-            )
-            for name, measure, _ in asker.outputs
+    sliced = _aggregated(matched, ["_question", "_slice", *keys], _created(states))
+    spread = sliced.selectExpr("*", f"explode({_windows(window)}) AS _window")
+    merged = _aggregated(spread, ["_question", "_window", *keys], _merged(states))
+    group = ", ".join(f"{literal_sql(name)}, CAST({name_sql(name)} AS STRING)" for name in layout.group_keys)
+    told = " ".join(f"WHEN {at} THEN {_told(question)}" for at, question in enumerate(questions))
+    start = f"_window * {window.shift_us}"
+    return (
+        merged.selectExpr("*", *_finished(questions, states))
+        .selectExpr(
+            f"timestamp_micros({start}) AS window_start",
+            f"timestamp_micros({start} + {window.size_us}) AS window_end",
+            f"map({group}) AS group" if group else "CAST(map() AS MAP<STRING, STRING>) AS group",
+            f"inline(CASE _question {told} END)",
+            "_events AS publications",
+            "0 AS revision",
         )
+        .where("worth")
+        .select(*NOTIFICATION_SCHEMA.names)
     )
-    rows = grouped.select(
-        F.lit(asker.name).alias("subscription"),
-        F.col("window.start").alias("window_start"),
-        F.col("window.end").alias("window_end"),
-        group.alias("group"),
-        F.inline(outputs),
-        F.col("_publications").alias("publications"),
-        F.lit(0).alias("revision"),
+
+
+def _aggregated(rows: DataFrame, keys: list[str], states: list[str]) -> DataFrame:
+    return rows.groupBy(*keys).agg(*(F.expr(state) for state in states))
+
+
+# -- slices and windows, as model.window says --------------------------------------------------------------------------
+
+
+def _slice(window: Window) -> str:
+    time, shift_us = "unix_micros(ts)", window.shift_us
+    shifts = f"({time} - pmod({time}, {shift_us})) DIV {shift_us}"
+    rest = window.size_us % shift_us
+    return f"2 * ({shifts}) + CAST(pmod({time}, {shift_us}) >= {rest} AS BIGINT)" if rest else shifts
+
+
+def _windows(window: Window) -> str:
+    """The numbers of the windows that a slice lies in; a shift is a division by the one or two slices of a step."""
+    halvings = window.step - 1
+    first = f"shiftright(_slice - {window.span - window.step}, {halvings})"
+    return f"sequence({first}, shiftright(_slice, {halvings}))"
+
+
+# -- states: create and add, merge, finish ----------------------------------------------------------------------------
+
+
+_COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
+    "tally": {},
+    # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
+    "whole total": {"high": ("sum(shiftright({}, 32))", "sum"), "low": ("sum({} & 4294967295)", "sum")},
+    "real total": {"value": ("sum({})", "sum")},
+    "lowest": {"value": ("min({})", "min")},
+    "highest": {"value": ("max({})", "max")},
+}
+"""The columns of a state beside its count: what makes them from an attribute, and what merges them."""
+
+
+def _created(states: dict[Part, str]) -> list[str]:
+    found = ["count(*) AS _events"]
+    for part, name in states.items():
+        if part.attribute is not None:
+            attribute = name_sql(part.attribute)
+            found.append(f"count({attribute}) AS {name}_count")
+            columns = _COLUMNS[part.state].items()
+            found += [f"{create.format(attribute)} AS {name}_{column}" for column, (create, _) in columns]
+    return found
+
+
+def _merged(states: dict[Part, str]) -> list[str]:
+    found = ["sum(_events) AS _events"]
+    for part, name in states.items():
+        if part.attribute is not None:
+            found.append(f"sum({name}_count) AS {name}_count")
+            columns = _COLUMNS[part.state].items()
+            found += [f"{merge}({name}_{column}) AS {name}_{column}" for column, (_, merge) in columns]
+    return found
+
+
+def _finished(questions: list[Question], states: dict[Part, str]) -> list[str]:
+    """All measures that anyone asks for, each under its own name, as HAVING calls it."""
+    found = {}
+    for question in questions:
+        for asker in question.askers:
+            for measure, position in _measures(asker):
+                part = question.parts[position]
+                found[measure] = f"{_result(measure, part, states[part])} AS {name_sql(str(measure))}"
+    return list(found.values())
+
+
+def _measures(asker: Asker) -> list[tuple[Measure, int]]:
+    return [*((measure, position) for _, measure, position in asker.outputs), *asker.having_measures]
+
+
+def _result(measure: Measure, part: Part, name: str) -> str:
+    if measure.operator == "count":
+        return "_events" if part.attribute is None else f"{name}_count"
+    if part.state != "whole total":
+        return f"{name}_value / {name}_count" if measure.operator == "avg" else f"{name}_value"
+    if measure.operator == "avg":
+        return f"({name}_high * 4294967296D + {name}_low) / {name}_count"
+    high, low = f"({name}_high + shiftright({name}_low, 32))", f"({name}_low & 4294967295)"
+    total = f"CAST(CAST({name}_high AS DECIMAL(38, 0)) * 4294967296 + {name}_low AS STRING)"
+    message = f"concat('a sum of integers is ', {total}, '; accepted are sums within 64 bits')"
+    return (
+        f"CASE WHEN {high} BETWEEN {-(2**31)} AND {2**31 - 1} THEN shiftleft({high}, 32) + {low} "
+        f"WHEN {name}_high IS NOT NULL THEN CAST(raise_error({message}) AS BIGINT) END"
     )
-    return rows.select(*NOTIFICATION_COLUMNS)
 
 
-def _aggregate(measure: Measure, kind: Type) -> Column:
-    if measure.attribute is None:
-        return F.count("*")
-    column = F.col(name_sql(measure.attribute))
-    if measure.operator == "sum" and kind is Type.INT:
-        # Wide enough not to wrap; the cast back to 64 bits is what refuses an overflow.
-        total = F.sum(column.cast("decimal(20,0)"))
-        message = F.concat(F.lit("a sum of integers is "), total.cast("string"), F.lit("; accepted are sums within 64 bits"))
-        fits = total.between(F.lit(-(2**63)).cast("decimal(20,0)"), F.lit(2**63 - 1).cast("decimal(20,0)"))
-        return F.when(total.isNull() | fits, total.cast("bigint")).otherwise(F.raise_error(message).cast("bigint"))
-    functions = {
-        "count": F.count, "sum": F.sum, "avg": F.avg, "min": F.min, "max": F.max,
-        "var_samp": F.var_samp, "stddev_samp": F.stddev_samp,
-    }  # fmt: skip
-    if measure.operator in ("var_samp", "stddev_samp"):
-        column = column.cast("double")
-    return functions[measure.operator](column)
+# -- what each asker is told ------------------------------------------------------------------------------------------
 
 
-def _exact(column: Column, kind: Type | None) -> Column:
-    text = column.cast("string")
+def _told(question: Question) -> str:
+    """An array with a struct for each output of each subscription that asks this question."""
+    rows = []
+    for asker in question.askers:
+        worth = "TRUE" if asker.having is None else f"coalesce({filter_sql(asker.having)}, FALSE)"
+        for output, measure, position in asker.outputs:
+            value = name_sql(str(measure))
+            fields = {
+                "subscription": literal_sql(asker.name),
+                "output": literal_sql(output),
+                "value": f"CAST({value} AS DOUBLE)",
+                "exact": _exact(value, measure.result(question.parts[position].kind)),
+                "worth": worth,
+            }
+            rows.append("named_struct(" + ", ".join(f"'{name}', {sql}" for name, sql in fields.items()) + ")")
+    return f"array({', '.join(rows)})"
+
+
+def _exact(value: str, kind: Type | None) -> str:
+    text = f"CAST({value} AS STRING)"
     if kind is Type.FLOAT:
-        text = F.when(column.isin(float("inf"), float("-inf")), F.concat(F.lit('"'), text, F.lit('"'))).otherwise(text)
-    return F.coalesce(text, F.lit("null"))
+        text = f"CASE WHEN abs({value}) = double('Infinity') THEN concat('\"', {text}, '\"') ELSE {text} END"
+    return f"coalesce({text}, 'null')"

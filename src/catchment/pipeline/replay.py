@@ -20,7 +20,7 @@ from catchment.pipeline.plain_sql import plain_notifications
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.traffic import PLACEMENTS, Placement, traffic_of
-from catchment.stages import Active, Plan, Selection, Wanted, compile_plan
+from catchment.stages import PARTIAL_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
 
 __all__ = ["Delivery", "Engine", "Run", "replay"]
 
@@ -65,12 +65,18 @@ class Run:
         return shared_pass.match(self._publications, self._broadcast, Wanted(**{**nothing, **asked}))
 
     @cached_property
+    def partials(self) -> DataFrame:
+        """What the shared pass makes of the publications: states by question and slice, not yet merged."""
+        if self._rows is not None:
+            return self._rows.where("kind = 'partial'").select(*PARTIAL_SCHEMA.names)
+        return shared_pass.partials(self._publications, self.plan, self._broadcast)
+
+    @cached_property
     def notifications(self) -> DataFrame:
         """subscription, window_start, window_end, group, output, value, exact, publications, revision."""
         if self.choice.engine == "sql":
             return plain_notifications(self._publications, self.plan)
-        partials = shared_pass.partials_by_question(self._pass(partials=True))
-        return shared_pass.finish(partials, self._broadcast, Selection())
+        return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._broadcast, Selection())
 
     @cached_property
     def deliveries(self) -> DataFrame:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.pipeline.acceptance import accepted
 from catchment.pipeline.publications import event_id_type
 from catchment.stages import (
     PARTIAL_SCHEMA,
@@ -26,6 +27,7 @@ from catchment.stages import (
     Wanted,
     compact_rows,
     finish_rows,
+    partials_of_accepted,
     pass_rows,
     pass_schema,
     run_pass,
@@ -39,6 +41,7 @@ __all__ = [
     "messages",
     "messages_of",
     "notifications_of",
+    "partials",
     "partials_by_question",
     "told",
 ]
@@ -71,9 +74,23 @@ def match(publications: DataFrame, plan: Broadcast[Plan], wanted: Wanted, waterm
     return publications.mapInArrow(run, from_arrow_schema(schema))
 
 
+def partials(publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan]) -> DataFrame:
+    """The partials alone, as PARTIAL_SCHEMA: all that notifications need where nobody asks about traffic.
+
+    Spark leaves out what is no event, so that only columns that subscriptions mention go to Python.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from partials_of_accepted(broadcast.value, batch)
+
+    return accepted(publications, plan).mapInArrow(run, from_arrow_schema(PARTIAL_SCHEMA))
+
+
 def partials_by_question(rows: DataFrame) -> DataFrame:
     """The partials among the rows, all of a question in one partition and side by side."""
-    partials = rows.where("kind = 'partial'").select(*PARTIAL_SCHEMA.names, *(c for c in ("fresh",) if c in rows.columns))
+    partials = rows.where("kind = 'partial'") if "kind" in rows.columns else rows
+    partials = partials.select(*PARTIAL_SCHEMA.names, *(c for c in ("fresh",) if c in rows.columns))
     return partials.repartition("question").sortWithinPartitions("question", "part", "first")
 
 
@@ -98,9 +115,7 @@ def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, w
 TOLD_SCHEMA = pa.schema([*NOTIFICATION_SCHEMA, *MESSAGE_SCHEMA])
 
 
-def told(
-    partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int, words: int
-) -> DataFrame:
+def told(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int, words: int) -> DataFrame:
     """Notifications and messages from one merge, for `notifications_of` and `messages_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
@@ -178,5 +193,3 @@ def whole_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         pending_cells = int(cells[-1]) - done
     if pending:
         yield pa.Table.from_batches(pending)
-
-

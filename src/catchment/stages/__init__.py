@@ -2,7 +2,7 @@
 
 from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import Finished, finish_rows
-from catchment.stages.matching import PassResult, Wanted, run_pass
+from catchment.stages.matching import PassResult, Wanted, partials_of_accepted, run_pass
 from catchment.stages.merging import Selection
 from catchment.stages.partials import PARTIAL_SCHEMA
 from catchment.stages.plan import Active, Plan, compile_plan
@@ -20,6 +20,7 @@ __all__ = [
     "compile_plan",
     "crossings_from",
     "finish_rows",
+    "partials_of_accepted",
     "pass_rows",
     "pass_schema",
     "run_pass",

@@ -17,7 +17,7 @@ from catchment.model.events import problems
 from catchment.stages.partials import partials_of
 from catchment.stages.plan import Plan, TopicPlan
 
-__all__ = ["Crossings", "PassResult", "Wanted", "run_pass"]
+__all__ = ["Crossings", "PassResult", "Wanted", "partials_of_accepted", "run_pass"]
 
 Ints = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.int32]
@@ -93,6 +93,18 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
         if wanted.crossings:
             crossings.append(_crossings(topic, rows, events, slots, origins))
     return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings)
+
+
+def partials_of_accepted(plan: Plan, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The partials of a batch of accepted publications; `topic` may be missing where the plan has only one."""
+    if not batch.num_rows:
+        return []
+    topics = _by_topic(batch, plan) if "topic" in batch.schema.names else [(*plan.topics.values(), batch)]
+    found = []
+    for topic, rows in topics:
+        events, slots = topic.matcher.match_slots(rows)
+        found += partials_of(topic, rows, events, slots, np.zeros(rows.num_rows, np.int64), 1)
+    return found
 
 
 def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.RecordBatch]]:
