@@ -1,12 +1,17 @@
-"""Spark for the tests: one local session, and one real cluster, each started at most once and only if asked for."""
+"""For all tests: Hypothesis without a clock; one local Spark session and one real cluster, each only if asked for."""
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from catchment.pipeline.session import spark_session
 from tests.pipeline.cluster import SparkCluster
+
+# A busy machine is no failure.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
