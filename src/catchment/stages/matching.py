@@ -132,7 +132,8 @@ def _origins(plan: Plan, batch: pa.RecordBatch) -> Ints:
     if not plan.has_overlay:
         return np.zeros(batch.num_rows, np.int64)
     index = pc.index_in(batch.column("broker"), value_set=pa.array(plan.brokers, batch.column("broker").type))
-    return index.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    origins: Ints = index.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return origins
 
 
 def _deliveries(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs) -> tuple[pa.Array, pa.Array]:

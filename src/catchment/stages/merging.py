@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,7 +121,8 @@ def _flat(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _ints(rows: pa.Table, name: str) -> Ints:
-    return _flat(rows, name).to_numpy(zero_copy_only=False)
+    values: Ints = _flat(rows, name).to_numpy(zero_copy_only=False)
+    return values
 
 
 def _merged(
@@ -131,7 +133,7 @@ def _merged(
     slices, publications = _ints(rows, "slices"), _ints(rows, "publications")
     total = len(slices)
 
-    def per_cell(name: str, kind: type, default: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.generic]:
+    def per_cell(name: str, kind: type, default: Ints | None = None) -> Any:
         """The flat column, with the default for the cells of rows whose list is empty."""
         given = pc.list_value_length(rows.column(name)).to_numpy()
         flat = _flat(rows, name).to_numpy(zero_copy_only=False)
@@ -188,7 +190,7 @@ def _equal_merged(cells: Cells, instances: Sequence[Instance]) -> Cells:
     if len(first) == len(new):
         return cells
     last = np.append(first[1:], len(new))
-    numbers = kernels.slide(
+    numbers: tuple[Any, Any, Any, Any, Any] = kernels.slide(
         cells.code, np.arange(len(first)), first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest
     )
     return Cells(
@@ -232,7 +234,7 @@ def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection
     keep = _selected(cells, instances, selection, run_instance[run], number, first, last)
     if keep is not None:
         run, number, first, last = run[keep], number[keep], first[keep], last[keep]
-    numbers = kernels.slide(cells.code, run, first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest)
+    numbers: tuple[Any, Any, Any, Any, Any] = kernels.slide(cells.code, run, first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest)
     blobs = []
     if cells.blobs:
         for at, begin, end in zip(run_instance[run].tolist(), first.tolist(), last.tolist(), strict=True):
