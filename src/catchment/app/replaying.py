@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 import catchment
@@ -151,9 +150,9 @@ def replay_job(
             spark = catchment.spark_session("catchment replay", master=configuration.options.master)
     steps.spark = spark
     with steps.step("source opened"):
-        opened = open_batch(spark, source)
         # Text is parsed, and made-up events are made, once for all that is asked of them.
-        publications = opened.publications.persist(StorageLevel.MEMORY_AND_DISK)
+        opened = open_batch(spark, source).persist()
+        publications = opened.publications
     subscriptions = _asked(configuration, publications, steps)
     options = configuration.options
     run = catchment.replay(
@@ -218,7 +217,7 @@ def replay_job(
         "results": configuration.sink.path,
     }
     run.unpersist()
-    publications.unpersist()
+    opened.unpersist()
     return Replayed(facts=facts, traffic=traffic, sample=sample, verification=verification)
 
 

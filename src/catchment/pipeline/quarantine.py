@@ -33,6 +33,17 @@ class Opened:
     publications: DataFrame
     quarantined: DataFrame | None
     """Rows of QUARANTINE_SCHEMA; None where every row of the format is an event."""
+    rows: DataFrame | None = None
+    """What both were split from, where they were."""
+
+    def persist(self) -> Opened:
+        """The same, kept in memory or on disk, so that a row is read once for both and for every use of them."""
+        if self.rows is not None:
+            return split(self.rows.persist())
+        return Opened(self.publications.persist(), self.quarantined)
+
+    def unpersist(self) -> None:
+        (self.publications if self.rows is None else self.rows).unpersist()
 
 
 def split(parsed: DataFrame) -> Opened:
@@ -41,6 +52,7 @@ def split(parsed: DataFrame) -> Opened:
     return Opened(
         parsed.where("_reason IS NULL").drop(*ASIDE_SCHEMA.names),
         parsed.where("_reason IS NOT NULL").select(*aside),
+        parsed,
     )
 
 
