@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from catchment.matching import reading
-from catchment.matching.memory import Array, load_i64
-from catchment.matching.reading import COLUMN_FIELDS, FLOAT64, INT64, UTF8
+from catchment.matching import layout
+from catchment.matching.layout import COLUMN_FIELDS, FLOAT64, INT64, UTF8
+from catchment.matching.memory import Array, compiled, load_i64
 from catchment.model.errors import EventError
 from catchment.model.schema import Schema, Type
 from catchment.model.times import microseconds
@@ -27,17 +26,17 @@ _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 _WHOLE = {
-    pa.int8(): reading.INT8,
-    pa.int16(): reading.INT16,
-    pa.int32(): reading.INT32,
-    pa.int64(): reading.INT64,
-    pa.uint8(): reading.UINT8,
-    pa.uint16(): reading.UINT16,
-    pa.uint32(): reading.UINT32,
-    pa.uint64(): reading.UINT64,
+    pa.int8(): layout.INT8,
+    pa.int16(): layout.INT16,
+    pa.int32(): layout.INT32,
+    pa.int64(): layout.INT64,
+    pa.uint8(): layout.UINT8,
+    pa.uint16(): layout.UINT16,
+    pa.uint32(): layout.UINT32,
+    pa.uint64(): layout.UINT64,
 }
-_REAL = {pa.float32(): reading.FLOAT32, pa.float64(): reading.FLOAT64}
-_TEXT = {pa.string(): reading.UTF8, pa.large_string(): reading.LARGE_UTF8}
+_REAL = {pa.float32(): layout.FLOAT32, pa.float64(): layout.FLOAT64}
+_TEXT = {pa.string(): layout.UTF8, pa.large_string(): layout.LARGE_UTF8}
 _SCALE = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": -1_000}
 """Microseconds in a unit; a negative number divides."""
 
@@ -82,18 +81,18 @@ def _readable(found: pa.DataType, kind: Type) -> tuple[int, int, int] | pa.DataT
         inner = _readable(found.value_type, kind)
         if kind is Type.STRING and isinstance(inner, tuple):
             return inner[0], inner[1], _WHOLE[found.index_type]
-        return None if inner is None else found.value_type
+        return found.value_type if isinstance(inner, tuple) else inner
     table = {
         Type.INT: _WHOLE,
         Type.FLOAT: {**_WHOLE, **_REAL},
         Type.STRING: _TEXT,
-        Type.BOOL: {pa.bool_(): reading.BOOL},
+        Type.BOOL: {pa.bool_(): layout.BOOL},
     }
     if kind is Type.TIMESTAMP:
         if pa.types.is_timestamp(found):
             return INT64, _SCALE[found.unit], 0
         if pa.types.is_date32(found):
-            return reading.INT32, 86_400_000_000, 0
+            return layout.INT32, 86_400_000_000, 0
         return (INT64, 1_000, 0) if pa.types.is_date64(found) else None
     if found in table[kind]:
         return table[kind][found], 1, 0
@@ -118,7 +117,7 @@ def columns_of(batch: pa.RecordBatch, schema: Schema, plans: list[Plan]) -> tupl
     plan = plan_for(batch, schema, plans)
     if plan.casts:
         for place, kind in plan.casts:
-            batch = batch.set_column(place, batch.schema.field(place).with_type(kind), batch.column(place).cast(kind))
+            batch = batch.set_column(place, batch.schema.field(place).with_type(kind), _cast(batch.column(place), kind))
         plan = plan_for(batch, schema, plans)
     _, capsule = batch.__arrow_c_array__()
     columns = np.zeros((len(plan.columns), COLUMN_FIELDS), np.int64)
@@ -126,8 +125,15 @@ def columns_of(batch: pa.RecordBatch, schema: Schema, plans: list[Plan]) -> tupl
     return columns, (batch, capsule)
 
 
-@njit(cache=True, nogil=True)
-def _describe(batch: int, plan: Any, columns: Any) -> None:
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        # Arrow casts not every dictionary; its values and their selection it can do apart.
+        column = column.dictionary.cast(kind).take(column.indices)
+    return column.cast(kind)
+
+
+@compiled
+def _describe(batch: Any, plan: Any, columns: Any) -> Any:
     # struct ArrowArray: length, null_count, offset, n_buffers, n_children, buffers, children, dictionary, …
     outer_offset, children = load_i64(batch + 16), load_i64(batch + 48)
     for attribute in range(plan.shape[0]):
@@ -139,18 +145,18 @@ def _describe(batch: int, plan: Any, columns: Any) -> None:
         offset = outer_offset + load_i64(array + 16)
         buffers = load_i64(array + 40)
         validity = load_i64(buffers) if load_i64(array + 8) != 0 else 0
-        column[reading.KIND], column[reading.SCALE] = plan[attribute, 1], plan[attribute, 2]
+        column[layout.KIND], column[layout.SCALE] = plan[attribute, 1], plan[attribute, 2]
         if plan[attribute, 3] > 0:
-            column[reading.INDEX_KIND], column[reading.INDEX] = plan[attribute, 3], load_i64(buffers + 8)
-            column[reading.INDEX_VALIDITY], column[reading.INDEX_OFFSET] = validity, offset
+            column[layout.INDEX_KIND], column[layout.INDEX] = plan[attribute, 3], load_i64(buffers + 8)
+            column[layout.INDEX_VALIDITY], column[layout.INDEX_OFFSET] = validity, offset
             array = load_i64(array + 56)
             offset = load_i64(array + 16)
             buffers = load_i64(array + 40)
             validity = load_i64(buffers) if load_i64(array + 8) != 0 else 0
-        column[reading.VALUES], column[reading.VALIDITY] = load_i64(buffers + 8), validity
-        column[reading.OFFSET] = offset
-        if column[reading.KIND] >= UTF8:
-            column[reading.DATA] = load_i64(buffers + 16)
+        column[layout.VALUES], column[layout.VALIDITY] = load_i64(buffers + 8), validity
+        column[layout.OFFSET] = offset
+        if column[layout.KIND] >= UTF8:
+            column[layout.DATA] = load_i64(buffers + 16)
 
 
 def columns_of_event(event: Mapping[str, object], schema: Schema) -> tuple[Array, Any]:
@@ -174,7 +180,7 @@ def columns_of_event(event: Mapping[str, object], schema: Schema) -> tuple[Array
                 columns[attribute, :2] = FLOAT64 if real else INT64, here + 8 * attribute
         offsets[attribute + 1] = size
     data = np.frombuffer(b"".join(texts) or b"\0", np.uint8)
-    columns[:, reading.DATA] = data.ctypes.data
+    columns[:, layout.DATA] = data.ctypes.data
     return columns, (numbers, offsets, data)
 
 

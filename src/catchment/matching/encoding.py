@@ -14,8 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from catchment.matching.kernel import NEGATED, NULL_HOLDS, PIECE, TEXT
+from catchment.matching.layout import FLIP, HIGHEST_CODE, LOWEST_CODE
 from catchment.matching.memory import Array
-from catchment.matching.reading import FLIP, HIGHEST_CODE, LOWEST_CODE
 from catchment.matching.texts import HIGHEST_TEXT, LOWEST_TEXT, Pieces, Vocabulary, text_end
 from catchment.model.constraint import Constraint, Cut, Pattern, Scalar
 from catchment.model.filter import Conjunction
@@ -170,4 +170,4 @@ def _bytes(text: str, encoding: str = "utf-8") -> bytes:
 def _stretch(prefix: Pattern, negated: bool) -> Constraint:
     low, high = prefix.range
     ranges = (((0,), low), (high, (2,))) if negated else ((low, high),)
-    return Constraint(False, tuple(r for r in ranges if r[0] < r[1]), (), "string")  # type: ignore[arg-type]
+    return Constraint(False, tuple(r for r in ranges if r[0] < r[1]), (), "string")

@@ -1,7 +1,7 @@
 """The index: entries as bits of tiles, built at once and then changed one by one.
 
-Rule 1: boundaries of cells are drawn once, where the ends of the checks lie. What comes later is placed among them; more
-        of it is then in doubt, and is verified. Right always, fast again after rebuilding.
+Rule 1: boundaries of cells are drawn once, where the ends of the checks lie. What comes later is placed among them;
+        more of it is then in doubt, and is verified. Right always, fast again after rebuilding.
 Rule 2: the large arrays come in tiles of 512 entries, so that growing never copies them.
 Rule 3: an entry's number is its bit: it stays until the entry is removed.
 """
@@ -16,9 +16,9 @@ import numpy as np
 from catchment.matching.checks import CheckStore
 from catchment.matching.encoding import Check, Space
 from catchment.matching.kernel import LANE, PIECE, TILE, TILE_WORDS, Checks, Tiles
+from catchment.matching.layout import HIGHEST_CODE, LOWEST_CODE, NULL_CODE, Lanes
 from catchment.matching.marking import arrange, mark, summarise, unmark, weigh
 from catchment.matching.memory import Array, grown
-from catchment.matching.reading import HIGHEST_CODE, LOWEST_CODE, NULL_CODE, Lanes
 from catchment.matching.texts import HIGHEST_TEXT, LOWEST_TEXT
 
 __all__ = ["Index"]
@@ -188,8 +188,9 @@ class Index:
         return self.store.view(self.space.vocabulary.label)
 
     def tiles(self) -> Tiles:
+        fail, doubt, top = self._addresses
         return Tiles(
-            *self._addresses, self.alive, self.tile_lane, self.doubt_lane, self.lane_counts, self.space.ordered_lanes
+            fail, doubt, top, self.alive, self.tile_lane, self.doubt_lane, self.lane_counts, self.space.ordered_lanes
         )
 
     def __getstate__(self) -> dict[str, Any]:

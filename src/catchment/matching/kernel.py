@@ -1,8 +1,8 @@
 """Compiled: which entries hold for which events.
 
-An entry is a conjunction of checks, and one bit of a tile; a tile has 512. For each cell of each lane a tile says which of
-its entries *fail* there whatever the exact value is, and for which it remains in *doubt*. On top, a tile whose bits stand
-for tiles says which of them fail as a whole.
+An entry is a conjunction of checks, and one bit of a tile; a tile has 512. For each cell of each lane a tile says which
+of its entries *fail* there whatever the exact value is, and for which it remains in *doubt*. On top, a tile whose bits
+stand for tiles says which of them fail as a whole.
 
 Rule 1: an entry holds if no cell of the event fails it, and its checks hold where a cell leaves doubt.
 Rule 2: tiles go outside, events inside: the cells of one tile stay in the cache while thousands of events pass.
@@ -15,11 +15,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.cpython.unsafe import numbers
 
-from catchment.matching.memory import Array, load_i64, load_u64, or_cells
-from catchment.matching.reading import NULL_CODE
+from catchment.matching.layout import NULL_CODE
+from catchment.matching.memory import Array, compiled, load_i64, load_u64, or_cells
 
 TILE_WORDS = 8
 TILE = 64 * TILE_WORDS
@@ -43,7 +42,7 @@ class Checks(NamedTuple):
     run: Array
     """Per entry its first record and how many it has, most selective first."""
     record: Array
-    """Lane; flags; lower end of an interval, or where a set begins, or a piece; upper end, inclusive, or size of a set."""
+    """Lane; flags; lower end of an interval, where a set begins, or a piece; upper end, inclusive, or size of a set."""
     sets: Array
     """Lower and upper ends."""
     label: Array
@@ -78,7 +77,7 @@ class Owners(NamedTuple):
     """Chains and split slots: how many there are."""
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def addresses_of(checks: Any, bits: Any) -> Any:
     """What `holds` needs, as numbers."""
     return (
@@ -90,13 +89,13 @@ def addresses_of(checks: Any, bits: Any) -> Any:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _end_code(label: Any, flags: Any, end: Any) -> Any:
     # The brackets keep the highest code from overflowing on the way.
     return load_i64(label + (end >> 2) * 8) + ((end & 3) - 1) if flags & TEXT else end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _in_set(sets: Any, label: Any, flags: Any, begin: Any, size: Any, code: Any) -> Any:
     low, high = begin, begin + size
     while low < high:
@@ -108,7 +107,7 @@ def _in_set(sets: Any, label: Any, flags: Any, begin: Any, size: Any, code: Any)
     return low > begin and code <= _end_code(label, flags, load_i64(sets + low * 16 - 8))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def holds(addresses: Any, entry: Any, codes: Any) -> Any:
     """Whether all checks of an entry hold for an event whose codes are at an address."""
     run, records, sets, label, bits = addresses
@@ -133,7 +132,7 @@ def holds(addresses: Any, entry: Any, codes: Any) -> Any:
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled
 def bit_count(bits: Any) -> Any:
     bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
     bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -141,22 +140,22 @@ def bit_count(bits: Any) -> Any:
     return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _surviving_tiles(top: Any, lanes: Any, cells: Any, survivors: Any) -> Any:
     """Per event, which tiles its cells do not rule out as a whole."""
     failing = np.empty(TILE_WORDS, np.uint64)
     for row in range(cells.shape[0]):
-        failing[:] = 0
         row_at = cells.ctypes.data + row * cells.shape[1] * 2
         or_cells(top, row_at, lanes.ctypes.data, len(lanes), failing.ctypes.data, failing.ctypes.data)
         for word in range(TILE_WORDS):
             survivors[row, word] = ~failing[word]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _queue(survivors: Any, tiles: Any, queue: Any, queued: Any) -> Any:
     """Put the numbers of events into the queues of the tiles that they may have entries in."""
-    queued[:] = 0
+    for tile in range(64):
+        queued[tile] = 0
     everything = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - tiles)
     for row in range(len(survivors)):
         left = survivors[row] & everything
@@ -167,7 +166,7 @@ def _queue(survivors: Any, tiles: Any, queue: Any, queued: Any) -> Any:
             left &= left - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _look_up(
     tile: Any, fail: Any, doubt: Any, alive: Any, lanes: Any, doubt_lanes: Any, queue: Any, cells: Any,
     hits: Any, hit_row: Any, hit_word: Any, hit_bits: Any, unsure_hit: Any, unsure_bit: Any,
@@ -178,7 +177,7 @@ def _look_up(
     the cache.
     """
     cells_at, row_bytes, alive_at = cells.ctypes.data, cells.shape[1] * 2, alive.ctypes.data
-    failing, doubtful = np.empty((2, len(queue), TILE_WORDS), np.uint64)
+    failing, doubtful = np.empty((len(queue), TILE_WORDS), np.uint64), np.empty((len(queue), TILE_WORDS), np.uint64)
     row, left_words = np.empty(len(queue), np.int64), np.empty(len(queue), np.int64)
     kept = 0
     for at in range(len(queue)):
@@ -210,7 +209,7 @@ def _look_up(
     return hits, unsures
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _verify(
     checks: Any, codes: Any, unsures: Any, unsure_hit: Any, unsure_bit: Any, hit_row: Any, hit_word: Any, hit_bits: Any
 ) -> Any:
@@ -223,28 +222,30 @@ def _verify(
             hit_bits[hit] &= ~(np.uint64(1) << np.uint64(unsure_bit[i]))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find(tiles: Any, checks: Any, owners: Any, codes: Any, cells: Any, bits: Any) -> Any:
     """Rows and slots, aligned, in the order of rows."""
     addresses = addresses_of(checks, bits)
     rows, tile_count = codes.shape[0], len(tiles.fail)
     survivors = np.empty((rows, TILE_WORDS), np.uint64)
     queue, queued = np.empty((64, rows), np.int32), np.empty(64, np.int64)
+    piece = min(QUEUE_PIECE, rows)
     size = 4 * rows + 64
     hit_row, hit_word, hit_bits = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.uint64)
     # A piece of a queue is short enough that all its bits may be unsure.
-    unsure_hit, unsure_bit = np.empty(QUEUE_PIECE * TILE, np.int64), np.empty(QUEUE_PIECE * TILE, np.uint8)
+    unsure_hit, unsure_bit = np.empty(piece * TILE, np.int64), np.empty(piece * TILE, np.uint8)
     run_end = np.zeros(tile_count + 1, np.int64)
-    hits = 0
+    # A plain 0 would be a type of its own, and compile what it is handed to twice.
+    hits = np.int64(0)
     for tile in range(tile_count):
         if tile % TILE == 0:
             _surviving_tiles(tiles.top[tile // TILE], tiles.all_lanes, cells, survivors)
         if tile % 64 == 0:
             _queue(survivors[:, tile % TILE // 64], min(64, tile_count - tile), queue, queued)
-        for begin in range(0, queued[tile % 64], QUEUE_PIECE):
-            end = min(begin + QUEUE_PIECE, queued[tile % 64])
-            if hits + TILE_WORDS * QUEUE_PIECE > len(hit_row):
-                size = 2 * len(hit_row) + TILE_WORDS * QUEUE_PIECE
+        for begin in range(0, queued[tile % 64], piece):
+            end = min(begin + piece, queued[tile % 64])
+            if hits + TILE_WORDS * piece > len(hit_row):
+                size = 2 * len(hit_row) + TILE_WORDS * piece
                 hit_row, hit_word = _longer(hit_row, hits, size), _longer(hit_word, hits, size)
                 hit_bits = _longer(hit_bits, hits, size)
             hits, unsures = _look_up(
@@ -268,21 +269,21 @@ def find(tiles: Any, checks: Any, owners: Any, codes: Any, cells: Any, bits: Any
         hit_word,
         hit_bits,
         matched,
-        owners.counts[0] > 0,
     )
     if owners.counts[1] > 0:
         return _once_each(owners.is_split, out_row, out_slot)
     return out_row, out_slot
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _longer(array: Any, used: Any, size: Any) -> Any:
     longer = np.empty(size, array.dtype)
-    longer[:used] = array[:used]
+    for i in range(used):
+        longer[i] = array[i]
     return longer
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _count_chains(
     of_entry: Any, chain_next: Any, hits: Any, hit_row: Any, hit_word: Any, hit_bits: Any, matched: Any
 ) -> Any:
@@ -301,23 +302,22 @@ def _count_chains(
 
 EMIT_ROWS = 512
 """Rows whose pairs are written together: the tiles' hits go round once for so many rows, and the pairs stay cached."""
-AT_ONCE = 4
-"""Slots written without asking whether there are so many, which a processor cannot guess; the next overwrite the rest."""
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _emitted(
     of_entry: Any, chain_slot: Any, chain_next: Any, run_end: Any, hit_row: Any, hit_word: Any, hit_bits: Any,
-    matched: Any, has_chains: Any,
+    matched: Any,
 ) -> Any:  # fmt: skip
     """Rows and slots in the order of rows, from hits in the order of tiles and then rows."""
     rows = len(matched) - 1
-    end = np.cumsum(matched)
-    # Slots of different rows overlap while they are written, so a row's last ones come again after its neighbours.
-    out_row, out_slot = np.empty(end[rows], np.int32), np.empty(end[rows] + AT_ONCE, np.int32)
-    at, cursor = run_end[:-1].copy(), end[:-1].copy()
+    end = matched
+    for row in range(rows):
+        end[row + 1] += end[row]
+    out_row, out_slot = np.empty(end[rows], np.int32), np.empty(end[rows], np.int32)
+    at, cursor = run_end.copy(), end.copy()
     for limit in range(EMIT_ROWS, rows + EMIT_ROWS, EMIT_ROWS):
-        for tile in range(len(at)):
+        for tile in range(len(at) - 1):
             hit = at[tile]
             while hit < run_end[tile + 1] and hit_row[hit] < limit:
                 row, left, base = hit_row[hit], hit_bits[hit], np.int64(hit_word[hit]) * 64
@@ -338,11 +338,12 @@ def _emitted(
                 hit += 1
             at[tile] = hit
     for row in range(rows):
-        out_row[end[row] : end[row + 1]] = row
-    return out_row, out_slot[: end[rows]]
+        for place in range(end[row], end[row + 1]):
+            out_row[place] = row
+    return out_row, out_slot
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _once_each(is_split: Any, out_row: Any, out_slot: Any) -> Any:
     """Report a slot once per row, though several of its entries hold."""
     last = np.full(len(is_split), -1, np.int32)

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from catchment.matching.columns import columns_of
 from catchment.matching.kernel import addresses_of, holds
 from catchment.matching.matcher import Matcher, joined
-from catchment.matching.memory import Array
+from catchment.matching.memory import Array, compiled
 
 __all__ = ["LinearScan"]
 
@@ -40,7 +39,7 @@ class LinearScan:
         return joined(found)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _scan(checks: Any, owners: Any, entries: Any, codes: Any, bits: Any) -> Any:
     addresses, codes_at, row_bytes = addresses_of(checks, bits), codes.ctypes.data, codes.shape[1] * 8
     of_entry, chain_slot, chain_next, is_split = owners.of_entry, owners.chain_slot, owners.chain_next, owners.is_split
@@ -68,7 +67,7 @@ def _scan(checks: Any, owners: Any, entries: Any, codes: Any, bits: Any) -> Any:
     return out_row[:found].copy(), out_slot[:found].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _doubled(array: Any) -> Any:
     longer = np.empty(2 * len(array), array.dtype)
     longer[: len(array)] = array

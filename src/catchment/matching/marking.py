@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from catchment.matching.kernel import FLAGS, LANE, NULL_HOLDS, PIECE, SET, TEXT, TILE, TILE_WORDS, bit_count
-from catchment.matching.reading import HIGHEST_CODE, LOWEST_CODE
+from catchment.matching.layout import HIGHEST_CODE, LOWEST_CODE
+from catchment.matching.memory import compiled
 
 # How a check and a cell relate.
 SURE, DOUBT, FAIL = 0, 1, 2
@@ -19,13 +19,13 @@ NULL_WEIGHT = 0.2
 """Assumed share of events that lack a given attribute; only the order of lanes depends on it."""
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled
 def _code(checks: Any, flags: Any, end: Any) -> Any:
     # The brackets keep the highest code from overflowing on the way.
     return checks.label[end >> 2] + ((end & 3) - 1) if flags & TEXT else end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def classify(checks: Any, k: Any, lanes: Any, verdict: Any) -> Any:
     """How a check relates to each cell of its lane; returns how many cells the lane has."""
     lane, flags, begin, size = checks.record[k]
@@ -55,7 +55,7 @@ def classify(checks: Any, k: Any, lanes: Any, verdict: Any) -> Any:
     return last - first + 2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def weigh(checks: Any, check_count: Any, lanes: Any, verdict: Any, weight: Any, reached: Any) -> Any:
     """Per check the share of cells it lets through, a doubtful one counting half, and the first of them."""
     for k in range(check_count):
@@ -72,7 +72,7 @@ def weigh(checks: Any, check_count: Any, lanes: Any, verdict: Any, weight: Any, 
             weight[k] = PIECE_WEIGHT
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, first: Any, last: Any, verdict: Any) -> Any:
     """Set the bits of the entries from first to last, all of one tile."""
     for entry in range(first, last):
@@ -87,7 +87,7 @@ def mark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, first: Any,
                     doubt[begin + cell, word] |= bit
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def unmark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, entry: Any) -> Any:
     word, bit = (entry % TILE) // 64, np.uint64(1) << np.uint64(entry % 64)
     alive[word] &= ~bit
@@ -99,7 +99,7 @@ def unmark(fail: Any, doubt: Any, alive: Any, checks: Any, lanes: Any, entry: An
             doubt[cell, word] &= ~bit
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def summarise(tile: Any, fail: Any, doubt: Any, top: Any, lanes: Any, tiles: Any) -> Any:
     """Bring the bit of a tile on top, and its lists of lanes, up to date."""
     alive = tiles.alive[tile]
@@ -140,7 +140,7 @@ def summarise(tile: Any, fail: Any, doubt: Any, top: Any, lanes: Any, tiles: Any
     tiles.lane_counts[tile, 1] = doubtful_lanes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def arrange(checks: Any, entry_count: Any, weight: Any, reached: Any) -> Any:
     """Sort the checks of each entry, most selective first."""
     for entry in range(entry_count):

@@ -16,9 +16,10 @@ from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
 from catchment.matching.index import Index
 from catchment.matching.kernel import Owners, find
+from catchment.matching.layout import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE
 from catchment.matching.memory import Array
 from catchment.matching.owners import Registry
-from catchment.matching.reading import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE, read
+from catchment.matching.reading import read
 from catchment.matching.workspace import BITS_MAX, Workspace
 from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import Filter
@@ -93,6 +94,14 @@ class Matcher:
         """Which slots own which entries of the index, for kernels."""
         return self._registry.view()
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the index, as far as it grows with the filters."""
+        arrays = [*self.index.fail, *self.index.doubt, *self.index.top]
+        for part in (self.index, self.index.store, self._space.vocabulary, self._space.pieces, self._registry):
+            arrays += [value for value in vars(part).values() if isinstance(value, np.ndarray)]
+        return sum(array.nbytes for array in arrays)
+
     # -- matching -------------------------------------------------------------------------------------------------
 
     def match(self, events: pa.Table | pa.RecordBatch) -> tuple[Array, Array]:
@@ -145,7 +154,7 @@ class Matcher:
         workspace, self._workspace = self._workspace, None
         if workspace is None or workspace.version != self.index.version:
             workspace = Workspace(self.index.version)
-        stretch = self._stretch_rows()
+        stretch = self._stretch_rows() if rows > 64 else 64
         for first in range(0, rows, stretch):
             codes, cells = workspace.codes_and_cells(min(stretch, rows - first), len(self._space.lanes))
             self._read(columns, first, workspace, codes, cells)

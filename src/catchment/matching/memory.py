@@ -1,40 +1,49 @@
 """Loads from addresses and growable arrays: the few things that numpy and numba leave to us.
 
-Arrow's C interface hands out addresses. Reading them as such, instead of wrapping every buffer in an array, keeps a batch
-of one event cheap, and there is one compiled version of each kernel whether a buffer may be written to or not.
+Arrow's C interface hands out addresses. Reading them as such, instead of wrapping every buffer in an array, keeps a
+batch of one event cheap, and there is one compiled version of each kernel whether a buffer may be written to or not.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-__all__ = [
-    "Array",
-    "grown",
-    "load_f32",
-    "load_f64",
-    "load_i8",
-    "load_i16",
-    "load_i32",
-    "load_i64",
-    "load_u8",
-    "load_u16",
-    "load_u32",
-    "load_u64",
-]
+from numba import njit, types
+from numba.core import cgutils as _cgutils
+from numba.extending import intrinsic as _intrinsic
 
 Array = npt.NDArray[Any]
 
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
+cgutils: Any = _cgutils
+
+_SOURCES = sorted((file.name, file.read_bytes()) for file in files(__package__).iterdir() if file.name.endswith(".py"))
+FINGERPRINT = hashlib.sha1(repr(_SOURCES).encode(), usedforsecurity=False).hexdigest()[:12]
+
+
+def compiled(kernel: _Kernel) -> _Kernel:
+    """Decorates kernels: compiled at the first call, kept on disk for the next process, run without the global lock.
+
+    numba takes a kernel from disk as long as the kernel's own file is the same. The fingerprint in its name makes it
+    look at all files of the package, as kernels call each other and share their layout.
+    """
+    kernel.__qualname__ += f"_{FINGERPRINT}"
+    return cast(_Kernel, njit(cache=True, nogil=True)(kernel))
+
+
+def intrinsic(generator: Callable[..., Any]) -> Any:
+    """Decorates functions that write machine instructions."""
+    return _intrinsic(generator)
+
 
 def _loader(result: types.Type, stored: ir.Type) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             # Slices of foreign buffers may start anywhere, so no alignment may be assumed.
@@ -70,9 +79,9 @@ _TILE = ir.VectorType(ir.IntType(64), 8)
 _SIXTEEN = ir.VectorType(ir.IntType(64), 16)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def count_up_to(typingctx: Any, numbers: Any, limit: Any) -> Any:
-    """How many of the 16 int64 at an address are not above a limit: a step of a search without a branch to mispredict."""
+    """How many of the 16 int64 at an address are not above a limit: a step of a search with no branch to mispredict."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address, limit = arguments
@@ -86,7 +95,7 @@ def count_up_to(typingctx: Any, numbers: Any, limit: Any) -> Any:
     return types.int64(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def or_cells(typingctx: Any, table: Any, cells: Any, lanes: Any, count: Any, result: Any, wanted: Any) -> Any:
     """Bitwise or of `table[cells[lanes[i]]]` for i below count; returns in which words `wanted & ~result` is not 0.
 

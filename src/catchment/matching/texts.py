@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from catchment.matching.layout import HIGHEST_CODE, LOWEST_CODE
 from catchment.matching.memory import Array, grown
-from catchment.matching.reading import HIGHEST_CODE, LOWEST_CODE, add_piece, locate, put_nodes
+from catchment.matching.strings import add_piece, locate, put_nodes
 
 __all__ = ["HIGHEST_TEXT", "LOWEST_TEXT", "Constants", "Pieces", "PiecesView", "Vocabulary", "text_end"]
 
@@ -41,7 +42,7 @@ class Vocabulary:
         self.key = np.zeros(0, np.uint64)
         self.order = np.zeros(0, np.int32)
         self.start = np.zeros(16, np.int64)
-        self.length = np.zeros(16, np.int32)
+        self.length = np.zeros(16, np.int64)
         self.pool = np.zeros(64, np.uint8)
         # Two constants that no string is: below all and above all.
         self.label = np.zeros(16, np.int64)
@@ -106,7 +107,7 @@ class PiecesView(NamedTuple):
     child: Array
     piece: Array
     """Which piece of its attribute ends at a node, or -1."""
-    count: Array
+    piece_count: Array
     """Pieces by attribute. The root of attribute a is node a."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from catchment.matching.reading import RECORD_FIELDS, Memo
+from catchment.matching.layout import RECORD_FIELDS, Memo
+from catchment.matching.memory import Array
 
 __all__ = ["TEXTS_MAX", "Workspace"]
 
@@ -21,7 +22,7 @@ class Workspace:
         self._codes, self._cells = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.uint16)
         self.memo = _memo(texts, pool, bits)
 
-    def codes_and_cells(self, rows: int, lanes: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def codes_and_cells(self, rows: int, lanes: int) -> tuple[Array, Array]:
         if self._codes.shape[0] < rows or self._codes.shape[1] != lanes:
             self._codes, self._cells = np.empty((rows, lanes), np.int64), np.empty((rows, lanes), np.uint16)
         return self._codes[:rows], self._cells[:rows]
