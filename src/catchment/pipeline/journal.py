@@ -67,12 +67,12 @@ class Journal:
 
     def _redeclare(self, before: tuple[SubscriptionText, ...], now: tuple[SubscriptionText, ...]) -> None:
         """Started with other subscriptions than last time: the difference is a change."""
-        active = self.active(self.version)
-        gone = [text for text in before if text not in now and text.name in active]
-        new = [text for text in now if text not in before]
-        changes = [Change(unsubscribe=text.name) for text in gone]
-        removed = {text.name for text in gone}
-        changes += [Change(subscribe=t) for t in new if t.name not in active or t.name in removed]
+        active = {name: text for name, (text, _) in self.active(self.version).items()}
+        # What was changed while the job ran is left alone, unless the declaration says otherwise by now.
+        gone = [text.name for text in before if text not in now and active.get(text.name) == text]
+        kept = active.keys() - set(gone)
+        changes = [Change(unsubscribe=name) for name in gone]
+        changes += [Change(subscribe=text) for text in now if text not in before and text.name not in kept]
         if changes:
             self._add(changes)
 
