@@ -153,16 +153,22 @@ def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pa
     edges = np.flatnonzero(np.diff(events, prepend=-1))
     if len(edges):
         wanted[events[edges]] = np.bitwise_or.reduceat(both[slots], edges, axis=0)
-    sizes = event_bytes(batch)
-    keys = np.concatenate([origins[:, None].view(np.uint64), wanted], axis=1)
-    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
+    masks = [f"mask{word}" for word in range(2 * words)]
+    rows = pa.table(
+        {
+            "origin": origins,
+            **{name: wanted[:, word].view(np.int64) for word, name in enumerate(masks)},
+            "bytes": event_bytes(batch),
+        }
+    )
+    grouped = rows.group_by(["origin", *masks], use_threads=False).aggregate([("bytes", "count"), ("bytes", "sum")])
+    both_masks = np.stack([grouped.column(name).to_numpy().view(np.uint64) for name in masks], axis=1)
     return Crossings(
-        distinct[:, 0].astype(np.int64),
-        np.ascontiguousarray(distinct[:, 1 : 1 + words]),
-        np.ascontiguousarray(distinct[:, 1 + words :]),
-        np.bincount(inverse, minlength=len(distinct)).astype(np.int64),
-        np.bincount(inverse, weights=sizes, minlength=len(distinct)).astype(np.int64),
+        grouped.column("origin").to_numpy(),
+        np.ascontiguousarray(both_masks[:, :words]),
+        np.ascontiguousarray(both_masks[:, words:]),
+        grouped.column("bytes_count").to_numpy(),
+        grouped.column("bytes_sum").to_numpy(),
     )
 
 

@@ -234,7 +234,9 @@ def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection
     keep = _selected(cells, instances, selection, run_instance[run], number, first, last)
     if keep is not None:
         run, number, first, last = run[keep], number[keep], first[keep], last[keep]
-    numbers: tuple[Any, Any, Any, Any, Any] = kernels.slide(cells.code, run, first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest)
+    numbers: tuple[Any, Any, Any, Any, Any] = kernels.slide(
+        cells.code, run, first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest
+    )
     blobs = []
     if cells.blobs:
         for at, begin, end in zip(run_instance[run].tolist(), first.tolist(), last.tolist(), strict=True):
