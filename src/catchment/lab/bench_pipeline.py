@@ -1,0 +1,392 @@
+"""`catchment bench pipeline`: many windowed questions over one hour of traffic, next to others who answer the same.
+
+All engines read the same Parquet files in the same process, one after the other within each round, and their best
+round counts: the machine's mood then shows in none of the ratios. Planning (analysing SQL, compiling subscriptions) is
+done once and reported apart; what is timed runs from the files to Spark's `noop` sink.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+import catchment
+from catchment.lab import rivals
+from catchment.lab.metering import Meter
+from catchment.model.subscription import Subscription
+from catchment.pipeline.folders import private_folder
+from catchment.workloads import SubscriptionText, traffic_batches, traffic_subscriptions
+
+__all__ = ["EVENTS", "QUICK", "SIZES", "Measured", "answers", "print_report", "run"]
+
+EVENTS = 2_000_000
+SIZES = (1, 10, 100, 1_000, 10_000)
+QUICK: dict[str, Any] = {"events": 200_000, "sizes": (1, 10, 100), "repetitions": 1}
+"""What CI has time for; ratios of so short runs say little."""
+HOUR_US = 3_600_000_000
+WINDOW = ("20 seconds", "2 seconds")
+FILES = 8
+LONG_S = 20.0
+"""An engine that takes longer than this is measured once."""
+NOISE = 0.1
+"""By how much a figure may miss its target, as two runs of the same differ by as much."""
+
+AUTO, SHARED, UNION, JOIN, KEYED, PASS, DUCKDB, STREAM = (
+    "catchment", "catchment, shared pass", "union of queries", "join with a table", "join by keys", "pass-through",
+    "DuckDB", "catchment, stream",
+)  # fmt: skip
+LARGEST = {UNION: 100, JOIN: 1_000, KEYED: 1_000, DUCKDB: 1_000, STREAM: 1_000}
+"""Beyond so many questions an engine is not asked, as it would take minutes."""
+FLINK = "Apache Flink is not measured: PyFlink pins other versions of py4j, pandas and pyarrow than Spark 4.3 needs"
+
+Action = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The best of some runs of one engine."""
+
+    engine: str
+    subscriptions: int
+    wall_s: float
+    cpu_s: float
+    """Of all processes together."""
+    events_per_s: float
+    peak_bytes: int
+    """Of all processes together, with what earlier runs left in the JVM."""
+    plan_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure, and what it should be."""
+
+    name: str
+    value: float
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = "x"
+
+    @property
+    def passes(self) -> bool:
+        if self.at_least is not None:
+            return self.value >= self.at_least * (1 - NOISE)
+        assert self.at_most is not None
+        return self.value <= self.at_most * (1 + NOISE)
+
+
+def run(
+    *,
+    events: int = EVENTS,
+    sizes: Sequence[int] = SIZES,
+    repetitions: int = 3,
+    spark: SparkSession | None = None,
+    folder: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Measure everything; a dictionary that JSON can hold.
+
+    `folder` keeps the generated events from run to run, by default in the user's cache; `report` hears of progress.
+    """
+    spark = spark or catchment.spark_session("catchment bench")
+    files = traffic_files(folder or private_folder(os.environ) / "bench", events)
+    table = spark.read.parquet(str(files))
+    measured: list[Measured] = []
+    reasons: dict[int, str] = {}
+    for size in sizes:
+        texts = traffic_subscriptions(size, seed=2, window=WINDOW)
+        actions = {}
+        for engine, prepare in _engines(spark, table, files, texts).items():
+            if size <= LARGEST.get(engine, size):
+                begun = time.perf_counter()
+                actions[engine] = (prepare(), time.perf_counter() - begun)
+        reasons[size] = _replay(spark, table, texts, "auto").explain().splitlines()[0]
+        measured += _measure(actions, size, events, repetitions, report)
+    slices = _measure_slices(spark, table, min(100, max(sizes)), events, repetitions, report)
+    return {
+        "events": events,
+        "window": WINDOW,
+        "cores": os.cpu_count(),
+        "measured": [asdict(one) for one in measured],
+        "choices": {str(size): reason for size, reason in reasons.items()},
+        "slices": slices,
+        "targets": [{**asdict(target), "passes": target.passes} for target in _targets(measured, slices)],
+        "notes": _notes(),
+    }
+
+
+def answers(engine: str, spark: SparkSession, files: Path, texts: Sequence[SubscriptionText]) -> Any:
+    """What an engine answers, as a pyarrow.Table of rivals.ANSWER; for tests that all answer the same."""
+    table = spark.read.parquet(str(files))
+    if engine == DUCKDB:
+        return _duckdb().sql(rivals.duckdb_query(files, rivals.asked(texts))).to_arrow_table()
+    return _frames(spark, table, texts)[engine]().select(*rivals.ANSWER).toArrow()
+
+
+def traffic_files(folder: Path, events: int) -> Path:
+    """A folder of Parquet files with an hour of traffic, generated unless it is there already."""
+    files = folder / f"traffic-{events}"
+    if not files.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder))
+        batches = list(traffic_batches(events, seed=1, duration_us=HOUR_US))
+        per_file = -(-len(batches) // FILES)
+        for number, first in enumerate(range(0, len(batches), per_file)):
+            with pq.ParquetWriter(made / f"part-{number}.parquet", batches[0].schema) as writer:
+                for batch in batches[first : first + per_file]:
+                    writer.write_table(batch)
+        # Named when complete, so that a run that is stopped leaves nothing half done.
+        made.rename(files)
+    return files
+
+
+# -- engines ----------------------------------------------------------------------------------------------------------
+
+
+def _frames(
+    spark: SparkSession, table: DataFrame, texts: Sequence[SubscriptionText]
+) -> dict[str, Callable[[], DataFrame]]:
+    """The engines whose answer is a DataFrame."""
+    questions = rivals.asked(texts)
+    return {
+        PASS: lambda: rivals.pass_through(table),
+        AUTO: lambda: _replay(spark, table, texts, "auto").notifications,
+        SHARED: lambda: _replay(spark, table, texts, "shared").notifications,
+        UNION: lambda: rivals.union_of_queries(table, questions),
+        JOIN: lambda: rivals.joined(table, questions),
+        KEYED: lambda: rivals.keyed_join(table, questions),
+    }
+
+
+def _engines(
+    spark: SparkSession, table: DataFrame, files: Path, texts: Sequence[SubscriptionText]
+) -> dict[str, Callable[[], Action]]:
+    """All engines: what prepares a run, and returns what runs it."""
+    engines: dict[str, Callable[[], Action]] = {
+        name: partial(_noop_of, frame) for name, frame in _frames(spark, table, texts).items()
+    }
+    if hasattr(catchment, "stream"):
+        engines[STREAM] = lambda: _streaming(spark, files, texts)
+    if _has_duckdb():
+        query = rivals.duckdb_query(files, rivals.asked(texts)) if len(texts) <= LARGEST[DUCKDB] else ""
+        engines[DUCKDB] = lambda: lambda: _duckdb().sql(query).to_arrow_table()
+    return engines
+
+
+def _replay(spark: SparkSession, table: DataFrame, texts: Sequence[SubscriptionText], engine: Any) -> catchment.Run:
+    subscriptions = [Subscription(name, at, sql=sql) for name, at, sql in texts]
+    return catchment.replay(spark, table, subscriptions=subscriptions, engine=engine)
+
+
+def _noop_of(frame: Callable[[], DataFrame]) -> Action:
+    return _to_noop(frame())
+
+
+def _to_noop(frame: DataFrame) -> Action:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def _streaming(spark: SparkSession, files: Path, texts: Sequence[SubscriptionText]) -> Action:
+    """All files as a stream, two to a micro-batch, each run from the beginning."""
+    schema = spark.read.parquet(str(files)).schema
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(files))
+    subscriptions = [Subscription(name, at, sql=sql) for name, at, sql in texts]
+
+    def action() -> None:
+        checkpoint = tempfile.mkdtemp()
+        try:
+            job = catchment.stream(
+                spark,
+                source,
+                checkpoint=checkpoint,
+                subscriptions=subscriptions,
+                trigger="available now",
+                sink=lambda results, batch: results.notifications.write.format("noop").mode("overwrite").save(),
+            )
+            job.await_termination()
+            job.end()
+        finally:
+            shutil.rmtree(checkpoint)
+
+    return action
+
+
+def _has_duckdb() -> bool:
+    return importlib.util.find_spec("duckdb") is not None
+
+
+def _duckdb() -> Any:
+    return importlib.import_module("duckdb").connect()
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def _measure(
+    actions: dict[str, tuple[Action, float]],
+    size: int,
+    events: int,
+    repetitions: int,
+    report: Callable[[str], None],
+) -> list[Measured]:
+    """Warm each engine up, then run all of them in turn."""
+    meters: dict[str, list[Meter]] = {}
+    for engine, (action, _) in actions.items():
+        report(f"{size} subscriptions: {engine}, warming up")
+        meters[engine] = [_metered(action)]
+    for round_ in range(repetitions):
+        for engine, (action, _) in actions.items():
+            if round_ and meters[engine][0].wall_s > LONG_S:
+                continue
+            report(f"{size} subscriptions: {engine}, round {round_ + 1} of {repetitions}")
+            meters[engine].append(_metered(action))
+    found = []
+    for engine, runs in meters.items():
+        wall_s = min(meter.wall_s for meter in runs[1:])
+        found.append(
+            Measured(
+                engine=engine,
+                subscriptions=size,
+                wall_s=wall_s,
+                cpu_s=min(meter.cpu_s for meter in runs[1:]),
+                events_per_s=events / wall_s,
+                peak_bytes=max(meter.peak_bytes for meter in runs),
+                plan_s=actions[engine][1],
+            )
+        )
+    return found
+
+
+def _metered(action: Action) -> Meter:
+    with Meter() as meter:
+        action()
+    return meter
+
+
+def _measure_slices(
+    spark: SparkSession, table: DataFrame, size: int, events: int, repetitions: int, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """Matching and partial aggregation alone, with 10 and with 100 slices a window."""
+    windows = {
+        "10 slices": WINDOW,
+        "100 slices": ("200 seconds", "2 seconds"),
+        "100 finer slices": ("20 seconds", "200 milliseconds"),
+    }
+    actions = {}
+    for name, window in windows.items():
+        texts = traffic_subscriptions(size, seed=2, window=window)
+        actions[name] = (_to_noop(_replay(spark, table, texts, "shared").partials), 0.0)
+    measured = _measure(actions, size, events, repetitions, report)
+    return {"subscriptions": size, "measured": [asdict(one) for one in measured]}
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+
+
+def _targets(measured: Sequence[Measured], slices: dict[str, Any]) -> Iterator[Target]:
+    of = {(one.engine, one.subscriptions): one for one in measured}
+    sizes = sorted({one.subscriptions for one in measured})
+
+    def both(left: str, right: str, size: int) -> bool:
+        return (left, size) in of and (right, size) in of
+
+    if both(UNION, AUTO, 100):
+        yield Target("CPU time of the union at 100", of[UNION, 100].cpu_s / of[AUTO, 100].cpu_s, at_least=25)
+    if both(JOIN, AUTO, 1_000):
+        yield Target("wall time of the join at 1,000", of[JOIN, 1_000].wall_s / of[AUTO, 1_000].wall_s, at_least=8)
+    for size in sizes:
+        if size <= 10 and both(UNION, JOIN, size):
+            better = min(of[UNION, size].wall_s, of[JOIN, size].wall_s)
+            yield Target(f"wall time of the better of the two at {size}", better / of[AUTO, size].wall_s, at_least=1)
+    for size, share in ((100, 0.5), (1_000, 0.3), (10_000, 0.05)):
+        if both(PASS, AUTO, size):
+            ratio = of[AUTO, size].events_per_s / of[PASS, size].events_per_s
+            yield Target(f"share of the pass-through's events/s at {size:,}", ratio, at_least=share)
+    for low, high in itertools.pairwise(sizes):
+        if low >= 100:
+            # What the machine was busy with besides shows in the pass-through too.
+            mood = of[PASS, high].wall_s / of[PASS, low].wall_s
+            more_s = of[AUTO, high].wall_s - of[AUTO, low].wall_s * mood
+            yield Target(
+                f"marginal subscription from {low:,} to {high:,}", more_s / (high - low) * 1e3, at_most=1.3, unit="ms"
+            )
+    by_slices = {one["engine"]: one["wall_s"] for one in slices["measured"]}
+    for name in ("100 slices", "100 finer slices"):
+        yield Target(f"{name} a window against 10", by_slices[name] / by_slices["10 slices"], at_most=1.3)
+    for size in sizes:
+        if (STREAM, size) in of and size >= 100:
+            ratio = of[STREAM, size].events_per_s / of[SHARED, size].events_per_s
+            yield Target(f"share of replay's events/s that stream has at {size:,}", ratio, at_least=0.5)
+    if (AUTO, 1_000) in of:
+        yield Target("memory of all processes at 1,000", of[AUTO, 1_000].peak_bytes / 1e9, at_most=4, unit="GB")
+
+
+def _notes() -> list[str]:
+    notes = [FLINK]
+    if not _has_duckdb():
+        notes.append("DuckDB is not installed: pip install 'catchment[peers]'")
+    return notes
+
+
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
+def print_report(result: dict[str, Any], console: Console | None = None) -> None:
+    """What `run` found, as tables."""
+    console = console or Console()
+    title = f"{result['events']:,} events, windows of {' every '.join(result['window'])}, {result['cores']} cores"
+    table = Table(title=title)
+    for heading in ("questions", "engine", "wall s", "CPU s", "events/s", "of pass-through", "memory GB", "planning s"):
+        table.add_column(heading, justify="left" if heading == "engine" else "right")
+    through = {one["subscriptions"]: one["events_per_s"] for one in result["measured"] if one["engine"] == PASS}
+    previous = None
+    for one in result["measured"]:
+        size = one["subscriptions"]
+        if previous not in (None, size):
+            table.add_section()
+        table.add_row(
+            "" if size == previous else f"{size:,}",
+            one["engine"],
+            f"{one['wall_s']:.2f}",
+            f"{one['cpu_s']:.2f}",
+            f"{one['events_per_s']:,.0f}",
+            f"{one['events_per_s'] / through[size]:.2f}",
+            f"{one['peak_bytes'] / 1e9:.2f}",
+            f"{one['plan_s']:.2f}",
+        )
+        previous = size
+    console.print(table)
+    for size, choice in result["choices"].items():
+        console.print(f"{int(size):,} subscriptions: {choice}")
+    slices = result["slices"]
+    table = Table(title=f"Matching and partial aggregation alone, {slices['subscriptions']:,} subscriptions")
+    for heading in ("a window of", "wall s", "CPU s"):
+        table.add_column(heading, justify="left" if heading == "a window of" else "right")
+    for one in slices["measured"]:
+        table.add_row(one["engine"], f"{one['wall_s']:.2f}", f"{one['cpu_s']:.2f}")
+    console.print(table)
+    table = Table(title=f"Targets; {NOISE:.0%} of noise is allowed for")
+    for heading in ("what, in relation to ours", "measured", "wanted", ""):
+        table.add_column(heading, justify="right" if heading in ("measured", "wanted") else "left")
+    for target in result["targets"]:
+        bound = f"≥ {target['at_least']:g}" if target["at_least"] is not None else f"≤ {target['at_most']:g}"
+        verdict = "[green]pass[/]" if target["passes"] else "[red]fail[/]"
+        table.add_row(target["name"], f"{target['value']:.2f} {target['unit']}", bound, verdict)
+    console.print(table)
+    for note in result["notes"]:
+        console.print(note)
