@@ -46,10 +46,10 @@ class Meter:
         self._sampler.join()
 
     def _sample(self) -> None:
-        while True:
+        over = False
+        while not over:
+            over = self._over.wait(SAMPLE_S)
             self.peak_bytes = max(self.peak_bytes, _memory_bytes())
-            if self._over.wait(SAMPLE_S):
-                return
 
 
 def _cpu_s() -> float:

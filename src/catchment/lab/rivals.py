@@ -6,6 +6,7 @@ windows that a whole number of shifts makes up.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from catchment.model.times import duration_us
 from catchment.workloads import SubscriptionText
 
 __all__ = ["ANSWER", "Asked", "asked", "duckdb_query", "joined", "keyed_join", "pass_through", "union_of_queries"]
@@ -61,7 +63,7 @@ def union_of_queries(events: DataFrame, questions: Sequence[Asked]) -> DataFrame
     events.createOrReplaceTempView("bench_events")
     queries = [
         f"SELECT '{one.name}' AS subscription, window.start AS window_start, window.end AS window_end, "
-        f"CAST({one.measure} AS DOUBLE) AS value FROM bench_events WHERE {one.condition} "
+        f"CAST({one.measure} AS DOUBLE) AS value FROM bench_events WHERE topic = 'traffic' AND {one.condition} "
         f"GROUP BY window(ts, '{one.size}', '{one.shift}')"
         for one in questions
     ]
@@ -102,13 +104,13 @@ def _answered(events: DataFrame, questions: Sequence[Asked], condition: str, *, 
     spark = events.sparkSession
     events.createOrReplaceTempView("bench_events")
     _question_table(spark, questions).createOrReplaceTempView("bench_questions")
-    asked_by, asking = "bench_questions", "bench_events"
+    asked_by, asking = "bench_questions", "(SELECT * FROM bench_events WHERE topic = 'traffic')"
     if keyed:
         keys = ", ".join(f"concat('{name}=', {name})" for name in EQUAL)
-        asking = f"(SELECT *, explode(array({keys})) AS event_key FROM bench_events)"
+        asking = f"(SELECT *, explode(array({keys})) AS event_key FROM bench_events WHERE topic = 'traffic')"
         each = ", ".join(f"transform({name}_in, x -> concat('{name}=', x))" for name in EQUAL)
         asked_by = f"(SELECT *, explode(coalesce({each})) AS question_key FROM bench_questions)"
-    size_us, shift_us = _microseconds(questions[0].size), _microseconds(questions[0].shift)
+    size_us, shift_us = duration_us(questions[0].size), duration_us(questions[0].shift)
     return spark.sql(f"""
         WITH matched AS (
           SELECT /*+ BROADCAST(q) */ subscription, operator, unix_micros(ts) DIV {shift_us} AS slice,
@@ -139,38 +141,20 @@ def _question_table(spark: SparkSession, questions: Sequence[Asked]) -> DataFram
             elif sign == "BETWEEN":
                 row[f"{name}_low"], row[f"{name}_high"] = map(float, operand.split(" AND "))
             elif sign == "<":
-                row[f"{name}_high"] = _just_below(float(operand))
+                row[f"{name}_high"] = math.nextafter(float(operand), -math.inf)
             else:
-                row[f"{name}_low"] = _just_above(float(operand))
+                row[f"{name}_low"] = math.nextafter(float(operand), math.inf)
         for name in RANGED:
             row[f"{name}_asked"] = f"{name}_low" in row or f"{name}_high" in row
             if row[f"{name}_asked"]:
-                row.setdefault(f"{name}_low", float("-inf"))
-                row.setdefault(f"{name}_high", float("inf"))
+                row.setdefault(f"{name}_low", -math.inf)
+                row.setdefault(f"{name}_high", math.inf)
         rows.append(row)
     columns = [("subscription", pa.string()), ("operator", pa.string()), ("attribute", pa.string())]
     columns += [(f"{name}_in", pa.list_(pa.string())) for name in EQUAL]
     for name in RANGED:
         columns += [(f"{name}_low", pa.float64()), (f"{name}_high", pa.float64()), (f"{name}_asked", pa.bool_())]
     return spark.createDataFrame(pa.Table.from_pylist(rows, pa.schema(columns)))
-
-
-def _just_below(value: float) -> float:
-    import math
-
-    return math.nextafter(value, -math.inf)
-
-
-def _just_above(value: float) -> float:
-    import math
-
-    return math.nextafter(value, math.inf)
-
-
-def _microseconds(duration: str) -> int:
-    from catchment.model.times import duration_us
-
-    return duration_us(duration)
 
 
 # -- DuckDB -----------------------------------------------------------------------------------------------------------
@@ -181,29 +165,23 @@ def duckdb_query(folder: Path, questions: Sequence[Asked]) -> str:
 
     Faster there than a join with a table of questions, up to more questions than it takes.
     """
-    size_us, shift_us = _microseconds(questions[0].size), _microseconds(questions[0].shift)
+    size_us, shift_us = duration_us(questions[0].size), duration_us(questions[0].shift)
     scan, merge, names, values = [], [], [], []
     for at, one in enumerate(questions):
-        where = f"FILTER (WHERE {one.condition})"
         kept = {"n": "count(*)"}
         if one.operator in ("sum", "avg"):
-            kept["t"] = f"sum({one.attribute}::DOUBLE)"
-        if one.operator == "avg":
-            kept["k"] = f"count({one.attribute})"
-        if one.operator in ("min", "max"):
-            kept["m"] = f"{one.measure}::DOUBLE"
-        scan += [f"{call} {where} AS {name}{at}" for name, call in kept.items() if not call.endswith("::DOUBLE")]
-        scan += [
-            f"({call[:-8]} {where})::DOUBLE AS {name}{at}" for name, call in kept.items() if call.endswith("::DOUBLE")
-        ]
+            kept |= {"t": f"sum({one.attribute})", "k": f"count({one.attribute})"}
+        elif one.operator in ("min", "max"):
+            kept["m"] = one.measure
+        scan += [f"({call} FILTER (WHERE {one.condition}))::DOUBLE AS {name}{at}" for name, call in kept.items()]
         merge += [f"{one.operator if name == 'm' else 'sum'}({name}{at}) AS {name}{at}" for name in kept]
         result = {"count": f"n{at}", "sum": f"t{at}", "avg": f"t{at} / k{at}"}.get(one.operator, f"m{at}")
         names.append(f"'{one.name}'")
-        values.append(f"{{'n': n{at}, 'v': ({result})::DOUBLE}}")
+        values.append(f"{{'n': n{at}, 'v': {result}}}")
     return f"""
         WITH slices AS (
           SELECT epoch_us(ts) // {shift_us} AS slice, {", ".join(scan)}
-          FROM read_parquet('{folder}/*.parquet') GROUP BY slice
+          FROM read_parquet('{folder}/*.parquet') WHERE topic = 'traffic' GROUP BY slice
         ), windows AS (
           SELECT number, {", ".join(merge)}
           FROM (SELECT *, unnest(range(slice - {size_us // shift_us - 1}, slice + 1)) AS number FROM slices)
