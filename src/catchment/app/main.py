@@ -165,22 +165,35 @@ def demo(
         demo_console(shown)
 
 
+SizesOption = Annotated[list[int] | None, typer.Option("--size", min=1, help="How many; may be given several times.")]
+
+
 @bench.command("matching")
 @reported
-def bench_matching(as_json: JsonOption = False) -> None:
-    """Events a second through the matcher, next to a linear scan over the filters."""
-    _bench("catchment.lab.bench_matching", as_json)
+def bench_matching(
+    size: SizesOption = None,
+    events: Annotated[int | None, typer.Option(min=1, help="How many events are matched.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Events a second through the matcher, next to a linear scan over so many filters."""
+    _bench("catchment.lab.bench_matching", as_json, **_given(sizes=size, events=events))
 
 
 @bench.command("pipeline")
 @reported
 def bench_pipeline(
+    size: SizesOption = None,
+    events: Annotated[int | None, typer.Option(min=1, help="How many events are read.")] = None,
     quick: Annotated[bool, typer.Option(help="A tenth of the events, and few subscriptions.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The pipeline on Spark, next to its peers."""
+    """The pipeline on Spark with so many subscriptions, next to its peers."""
     module = import_module("catchment.lab.bench_pipeline")
-    _bench(module.__name__, as_json, **(module.QUICK if quick else {}))
+    _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **_given(sizes=size, events=events)})
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _bench(name: str, as_json: bool, **options: Any) -> None:
