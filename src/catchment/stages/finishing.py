@@ -144,8 +144,8 @@ class _Chunk:
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([one.name for one in asked], pa.string()).take(owner),
-                pa.array(start).cast(pa.timestamp("us", tz="UTC")),
-                pa.array(start + size).cast(pa.timestamp("us", tz="UTC")),
+                pa.array(start).view(pa.timestamp("us", tz="UTC")),
+                pa.array(start + size).view(pa.timestamp("us", tz="UTC")),
                 self._group_maps(instance, windows.group[chosen]),
                 pa.array([one.output for one in asked], pa.string()).take(owner),
                 value,

@@ -150,9 +150,9 @@ def _merged(
         ranks = pc.index_in(texts, value_set=groups).to_numpy(zero_copy_only=False)
         group[np.repeat(grouped, lengths)] = ranks
     fresh = np.repeat(rows.column("fresh").to_numpy(), lengths) if "fresh" in rows.schema.names else np.ones(total)
-    origins = np.zeros((total, max(words, 1)), np.uint64)
-    masks = _ints(rows, "origins")
-    if words and len(masks):
+    origins = np.zeros((total, words), np.uint64)
+    if words:
+        masks = _ints(rows, "origins")
         masked = pc.list_value_length(rows.column("origins")).to_numpy() > 0
         origins[np.repeat(masked, lengths)] = masks.view(np.uint64).reshape(-1, words)
     cells = Cells(
