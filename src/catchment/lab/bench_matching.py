@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -94,6 +93,8 @@ def run(
     warm = Matcher(matching_filter_values("broad", 200, seed), MATCHING_SCHEMA)
     warm.match_slots(table.slice(0, BATCH))
     LinearScan(warm).match_slots(table.slice(0, 100))
+    warm.match_one({})
+    _changes(warm, "broad", seed + 2)
     measured = []
     for profile in profiles:
         for size in sizes:
@@ -204,38 +205,35 @@ def _constraint(plain: PlainConstraint) -> Constraint:
             return Constraint.compare(operator, operands[0])
 
 
-Column = tuple[str, Callable[[dict[str, Any]], str]]
-
-_SPEED: tuple[Column, ...] = (
-    ("matches", lambda one: f"{one['pairs_per_event']:,.1f}"),
+_COLUMNS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
+    ("pairs/event", lambda one: f"{one['pairs_per_event']:,.1f}"),
     ("events/s", lambda one: f"{one['events_per_s']:,.0f}"),
-    ("ns/filter", lambda one: f"{one['ns_per_event_and_filter']:.3f}"),
-    ("linear/s", lambda one: f"{one['linear_events_per_s']:,.0f}"),
+    ("in batches", lambda one: f"{one['batch_events_per_s']:,.0f}"),
+    ("ns/event/filter", lambda one: f"{one['ns_per_event_and_filter']:.3f}"),
+    ("M pairs/s", lambda one: f"{one['pairs_per_s'] / 1e6:.1f}"),
+    ("linear events/s", lambda one: f"{one['linear_events_per_s']:,.0f}"),
     ("ratio", lambda one: f"{one['ratio']:.0f}"),
-)
-_COST: tuple[Column, ...] = (
     ("build s", lambda one: f"{one['build_s']:.2f}"),
     ("MB", lambda one: f"{one['index_bytes'] / 1e6:,.0f}"),
     ("add µs (worst ms)", lambda one: f"{one['add_us']:.0f} ({one['add_worst_ms']:.1f})"),
     ("remove µs (worst ms)", lambda one: f"{one['remove_us']:.0f} ({one['remove_worst_ms']:.1f})"),
     ("one event µs", lambda one: f"{one['single_us']:.0f}"),
+    ("as mapping µs", lambda one: f"{one['single_mapping_us']:.0f}"),
 )
 
 
 def print_report(result: dict[str, Any], console: Console | None = None) -> None:
-    """What `run` found, as two tables that fit a terminal."""
+    """What `run` found, as a table."""
     console = console or Console()
-    speed = f"Matching {result['events']:,} events on one thread of {result['cores']} cores, next to a linear scan"
-    console.print(_table(speed, _SPEED, result["measured"]))
-    console.print(_table("What the index costs", _COST, result["measured"]))
-
-
-def _table(title: str, columns: tuple[Column, ...], measured: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=f"Matching {result['events']:,} events on one thread of {result['cores']} cores")
     table.add_column("profile")
     table.add_column("filters", justify="right")
-    for heading, _ in columns:
+    for heading, _ in _COLUMNS:
         table.add_column(heading, justify="right")
-    for one in measured:
-        table.add_row(one["profile"], f"{one['filters']:,}", *(text(one) for _, text in columns))
-    return table
+    previous = None
+    for one in result["measured"]:
+        if previous not in (None, one["profile"]):
+            table.add_section()
+        table.add_row(one["profile"], f"{one['filters']:,}", *(text(one) for _, text in _COLUMNS))
+        previous = one["profile"]
+    console.print(table)

@@ -17,7 +17,7 @@ from catchment.matching.checks import CheckStore
 from catchment.matching.encoding import Check, Space
 from catchment.matching.kernel import LANE, PIECE, TILE, TILE_WORDS, Checks, Tiles
 from catchment.matching.layout import HIGHEST_CODE, LOWEST_CODE, NULL_CODE, Lanes
-from catchment.matching.marking import arrange, mark, summarise, unmark, weigh
+from catchment.matching.marking import arrange, doubtful_first, mark, summarise, unmark, weigh
 from catchment.matching.memory import Array, grown
 from catchment.matching.texts import HIGHEST_TEXT, LOWEST_TEXT
 
@@ -93,9 +93,20 @@ class Index:
             keys += [np.where(count > i, store.record[at, LANE], -1), np.where(count > i, reached[at], 0)]
         by = np.lexsort(keys[::-1])
         store.reorder(by)
+        doubtful_first(self.checks(), n)
         order = np.empty(n, np.int64)
         order[by] = np.arange(n)
         return order
+
+    def selective_first(self) -> Checks:
+        """The checks of all entries in the order in which a scan without an index would best look at them."""
+        checks = self.checks()
+        checks = checks._replace(record=checks.record.copy())
+        count = self.store.record_count
+        weight, reached = np.zeros(count + 1), np.zeros(count + 1, np.int64)
+        weigh(checks, count, self.lanes(), self._verdict, weight, reached)
+        arrange(checks, self.entry_count, weight, reached)
+        return checks
 
     def _mark_all(self) -> None:
         room, lane_limit = self.entry_count // TILE + 2, max(self.space.lane_limit, 1)
@@ -106,6 +117,8 @@ class Index:
         self.tile_lane, self.doubt_lane = np.zeros((2, room, lane_limit), np.uint16)
         self.lane_counts = np.zeros((room, 2), np.int32)
         self._address()
+        tiles = -(-self.entry_count // TILE)
+        self._reserve = self._bits(2 * tiles + -(-tiles // TILE))
         for first in range(0, self.entry_count, TILE):
             self._new_tile()
             self._mark(first, min(first + TILE, self.entry_count))
@@ -117,20 +130,23 @@ class Index:
         summarise(tile, fail, doubt, self.top[tile // TILE], self.lanes(), self.tiles())
 
     def _new_tile(self) -> None:
-        if len(self.fail) % TILE == 0:
-            self.top.append(self._bits())
-        self.fail.append(self._bits())
-        self.doubt.append(self._bits())
+        new = [self.fail, self.doubt] + ([self.top] if len(self.fail) % TILE == 0 else [])
+        if len(self._reserve) < len(new):
+            self._reserve = self._bits(len(new))
+        for tiles in new:
+            tiles.append(self._reserve.pop())
         room = len(self.fail)
         self.alive, self.lane_counts = grown(self.alive, room), grown(self.lane_counts, room)
         self.tile_lane, self.doubt_lane = grown(self.tile_lane, room), grown(self.doubt_lane, room)
         self._address()
 
-    def _bits(self) -> Array:
+    def _bits(self, count: int) -> list[Array]:
+        """Bits for so many tiles, all 0: in one piece, as numpy asks for large pages where it is large."""
+        size = self.cell_count * TILE_WORDS
+        raw = np.zeros(count * size + TILE_WORDS, np.uint64)
         # A row of 64 bytes must not lie across two lines of the cache.
-        raw = np.zeros(self.cell_count * 64 + 64, np.uint8)
-        start = -raw.ctypes.data % 64
-        return raw[start : start + self.cell_count * 64].view(np.uint64).reshape(-1, TILE_WORDS)
+        start = -raw.ctypes.data % 64 // 8
+        return list(raw[start : start + count * size].reshape(count, self.cell_count, TILE_WORDS))
 
     def _address(self) -> None:
         self._addresses = [
@@ -194,13 +210,14 @@ class Index:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_addresses"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_addresses", "_reserve")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._reserve = self._bits(len(self.fail) + len(self.doubt) + len(self.top))
         for tiles in (self.fail, self.doubt, self.top):
             for i, bits in enumerate(tiles):
-                tiles[i] = self._bits()
+                tiles[i] = self._reserve.pop()
                 tiles[i][:] = bits
         self._address()
 

@@ -25,14 +25,15 @@ class LinearScan:
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._entries = np.array(matcher.index.living(), np.int64)
+        self._checks = matcher.index.selective_first()
 
     def match_slots(self, events: pa.Table | pa.RecordBatch) -> tuple[Array, Array]:
         """As `Matcher.match_slots`; the slots of an event come in another order."""
         matcher, found, offset = self._matcher, [], 0
         for batch in [events] if isinstance(events, pa.RecordBatch) else events.to_batches():
             columns, alive = columns_of(batch, matcher.schema, [])
-            for first, codes, _, bits in matcher.encoded(columns, batch.num_rows):
-                rows, slots = _scan(matcher.index.checks(), matcher.owners(), self._entries, codes, bits)
+            for first, codes, _, workspace in matcher.encoded(columns, batch.num_rows):
+                rows, slots = _scan(self._checks, matcher.owners(), self._entries, codes, workspace.memo.bits)
                 found.append((rows + np.int32(offset + first), slots))
             del alive
             offset += batch.num_rows

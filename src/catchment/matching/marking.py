@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from catchment.matching.kernel import FLAGS, LANE, NULL_HOLDS, PIECE, SET, TEXT, TILE, TILE_WORDS, bit_count
+from catchment.matching.kernel import FLAGS, LANE, NULL_HOLDS, PIECE, SET, TEXT, TILE, TILE_WORDS
 from catchment.matching.layout import HIGHEST_CODE, LOWEST_CODE
-from catchment.matching.memory import compiled
+from catchment.matching.memory import bit_count, compiled
 
 # How a check and a cell relate.
 SURE, DOUBT, FAIL = 0, 1, 2
@@ -138,6 +138,22 @@ def summarise(tile: Any, fail: Any, doubt: Any, top: Any, lanes: Any, tiles: Any
         failing_lanes += 1
     tiles.lane_counts[tile, 0] = failing_lanes
     tiles.lane_counts[tile, 1] = doubtful_lanes
+
+
+@compiled
+def doubtful_first(checks: Any, entry_count: Any) -> Any:
+    """Put pieces before the other checks of each entry: whenever an entry is verified, they are what is in doubt."""
+    for entry in range(entry_count):
+        first, size = checks.run[entry]
+        ready = first
+        for k in range(first, first + size):
+            if checks.record[k, FLAGS] & PIECE:
+                for at in range(k, ready, -1):
+                    for column in range(4):
+                        moved = checks.record[at - 1, column]
+                        checks.record[at - 1, column] = checks.record[at, column]
+                        checks.record[at, column] = moved
+                ready += 1
 
 
 @compiled

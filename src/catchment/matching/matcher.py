@@ -15,10 +15,11 @@ import pyarrow as pa
 from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
 from catchment.matching.index import Index
-from catchment.matching.kernel import Owners, find
+from catchment.matching.kernel import look
 from catchment.matching.layout import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE
 from catchment.matching.memory import Array
 from catchment.matching.owners import Registry
+from catchment.matching.pairs import Owners, count, emit
 from catchment.matching.reading import read
 from catchment.matching.workspace import BITS_MAX, Workspace
 from catchment.model.errors import EventError, FilterError
@@ -140,16 +141,25 @@ class Matcher:
 
     def _match_columns(self, columns: Array, rows: int) -> tuple[Array, Array]:
         tiles, checks, owners = self.index.tiles(), self.index.checks(), self.owners()
-        found = []
-        for first, codes, cells, bits in self.encoded(columns, rows):
-            row, slot = find(tiles, checks, owners, codes, cells, bits)
-            if first:
-                row += np.int32(first)
-            found.append((row, slot))
-        return joined(found)
+        tile_count = len(tiles.fail)
+        out_row = out_slot = np.empty(0, np.int32)
+        found = 0
+        for first, codes, cells, workspace in self.encoded(columns, rows):
+            scratch = workspace.scratch(len(codes), tile_count)
+            hits = look(tiles, checks, codes, cells, workspace.memo.bits, scratch)
+            while hits < 0:
+                scratch = workspace.make_room_for_hits()
+                hits = look(tiles, checks, codes, cells, workspace.memo.bits, scratch)
+            pairs = count(owners, scratch, len(codes), hits)
+            if found + pairs > len(out_row):
+                # Room for the rest too, if it goes on like this. What stays unused is never written to.
+                room = found + pairs + (rows - first - len(codes)) * (found + pairs) // (first + len(codes)) * 9 // 8
+                out_row, out_slot = _longer(out_row, found, room), _longer(out_slot, found, room)
+            found += emit(owners, scratch, tile_count, len(codes), first, out_row[found:], out_slot[found:])
+        return out_row[:found], out_slot[:found]
 
-    def encoded(self, columns: Array, rows: int) -> Iterator[tuple[int, Array, Array, Array]]:
-        """First row, codes, cells and pieces of one stretch of events after the other; each is gone with the next."""
+    def encoded(self, columns: Array, rows: int) -> Iterator[tuple[int, Array, Array, Workspace]]:
+        """First row, codes and cells of one stretch of events after the other; each is overwritten by the next."""
         # Taken away while in use, so that two threads never share one.
         workspace, self._workspace = self._workspace, None
         if workspace is None or workspace.version != self.index.version:
@@ -158,7 +168,7 @@ class Matcher:
         for first in range(0, rows, stretch):
             codes, cells = workspace.codes_and_cells(min(stretch, rows - first), len(self._space.lanes))
             self._read(columns, first, workspace, codes, cells)
-            yield first, codes, cells, workspace.memo.bits
+            yield first, codes, cells, workspace
         self._workspace = workspace
 
     def _read(self, columns: Array, first: int, workspace: Workspace, codes: Array, cells: Array) -> None:
@@ -251,6 +261,12 @@ class Matcher:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._entries = _by_hash(self.index)
+
+
+def _longer(array: Array, used: int, room: int) -> Array:
+    longer = np.empty(room, array.dtype)
+    longer[:used] = array[:used]
+    return longer
 
 
 def joined(found: list[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -75,6 +75,22 @@ def grown(array: Array, needed: int, fill: int = 0) -> Array:
     return larger
 
 
+@intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for a line of memory that will be read soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        name = "llvm.prefetch.p0" if pointer.is_opaque else "llvm.prefetch.p0i8"
+        function_type = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, function_type, name)
+        how = [ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)]
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), *how])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 _TILE = ir.VectorType(ir.IntType(64), 8)
 _SIXTEEN = ir.VectorType(ir.IntType(64), 16)
 
@@ -96,16 +112,18 @@ def count_up_to(typingctx: Any, numbers: Any, limit: Any) -> Any:
 
 
 @intrinsic
-def or_cells(typingctx: Any, table: Any, cells: Any, lanes: Any, count: Any, result: Any, wanted: Any) -> Any:
-    """Bitwise or of `table[cells[lanes[i]]]` for i below count; returns in which words `wanted & ~result` is not 0.
+def or_cells(
+    typingctx: Any, table: Any, cells: Any, lanes: Any, count: Any, start: Any, result: Any, wanted: Any
+) -> Any:
+    """Start or-ed with `table[cells[lanes[i]]]` for i below count; returns in which words `wanted & ~result` is not 0.
 
-    All but the count are addresses; a row of the table, the result and what is wanted are 8 words of 64 bits.
+    All but the count are addresses; a row of the table, start, result and what is wanted are 8 words of 64 bits.
     Written as vector instructions because the compiler, left to itself, vectorises the loop the wrong way round: across
     lanes, gathering words one by one, at a tenth of the speed.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        table, cells, lanes, count, result, wanted = arguments
+        table, cells, lanes, count, start, result, wanted = arguments
         word = ir.IntType(64)
 
         def short_at(base: Any, number: Any) -> Any:
@@ -113,7 +131,7 @@ def or_cells(typingctx: Any, table: Any, cells: Any, lanes: Any, count: Any, res
             return builder.zext(builder.load(builder.inttoptr(address, ir.IntType(16).as_pointer()), align=2), word)
 
         bits = cgutils.alloca_once(builder, _TILE)
-        builder.store(ir.Constant(_TILE, [0] * 8), bits)
+        builder.store(builder.load(builder.inttoptr(start, _TILE.as_pointer()), align=8), bits)
         with cgutils.for_range(builder, count) as loop:
             cell = short_at(cells, short_at(lanes, loop.index))
             address = builder.add(table, builder.mul(cell, ir.Constant(word, 64)))
@@ -125,4 +143,12 @@ def or_cells(typingctx: Any, table: Any, cells: Any, lanes: Any, count: Any, res
         left = builder.icmp_unsigned("!=", builder.and_(asked, builder.not_(total)), ir.Constant(_TILE, [0] * 8))
         return builder.zext(builder.bitcast(left, ir.IntType(8)), word)
 
-    return types.int64(*[types.int64] * 6), generate
+    return types.int64(*[types.int64] * 7), generate
+
+
+@compiled
+def bit_count(bits: Any) -> Any:
+    bits = bits - ((bits >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    bits = (bits & np.uint64(0x3333333333333333)) + ((bits >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))

@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from catchment.matching.kernel import Owners
 from catchment.matching.memory import Array, grown
+from catchment.matching.pairs import Owners
 
 __all__ = ["Registry"]
 
@@ -27,6 +27,7 @@ class Registry:
         self._free: list[int] = []
         self._free_links: list[int] = []
         self.of_entry = np.zeros(0, np.int32)
+        self.chained = np.zeros(0, np.uint64)
         self.chain_slot = np.zeros(16, np.int32)
         self.chain_next = np.full(16, -1, np.int32)
         self.link_count = 0
@@ -65,6 +66,7 @@ class Registry:
 
     def _own(self, entry: int, slot: int) -> None:
         self.of_entry = grown(self.of_entry, entry + 1, NOBODY)
+        self.chained = grown(self.chained, entry // 64 + 1)
         owner = int(self.of_entry[entry])
         if owner == NOBODY:
             self.of_entry[entry] = slot
@@ -72,6 +74,7 @@ class Registry:
         if owner >= 0:
             head = self._link(owner, -1)
             self.counts[0] += 1
+            self.chained[entry // 64] |= _bit(entry)
         else:
             head = -2 - owner
         self.of_entry[entry] = -2 - self._link(slot, head)
@@ -106,6 +109,7 @@ class Registry:
             self.of_entry[entry] = self.chain_slot[head]
             self._free_links.append(head)
             self.counts[0] -= 1
+            self.chained[entry // 64] &= ~_bit(entry)
         return False
 
     def move(self, order: Array) -> None:
@@ -114,7 +118,14 @@ class Registry:
         known = np.flatnonzero(order >= 0)
         moved[order[known]] = self.of_entry[known]
         self.of_entry = moved
+        self.chained = np.zeros(len(moved) // 64 + 1, np.uint64)
+        for entry in np.flatnonzero(moved < NOBODY).tolist():
+            self.chained[entry // 64] |= _bit(entry)
         self.entries = [tuple(int(order[e]) for e in entries) for entries in self.entries]
 
     def view(self) -> Owners:
-        return Owners(self.of_entry, self.chain_slot, self.chain_next, self.is_split, self.counts)
+        return Owners(self.of_entry, self.chained, self.chain_slot, self.chain_next, self.is_split, self.counts)
+
+
+def _bit(entry: int) -> np.uint64:
+    return np.uint64(1 << entry % 64)
