@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from catchment.model.times import duration_us
 from catchment.workloads import SubscriptionText
 
-__all__ = ["ANSWER", "Asked", "asked", "duckdb_query", "joined", "keyed_join", "pass_through", "union_of_queries"]
+__all__ = ["ANSWER", "Asked", "asked", "duckdb_answers", "joined", "keyed_join", "pass_through", "union_of_queries"]
 
 ANSWER = ("subscription", "window_start", "window_end", "value")
 
@@ -75,6 +75,10 @@ def union_of_queries(events: DataFrame, questions: Sequence[Asked]) -> DataFrame
 EQUAL = ("segment", "highway", "road_type")
 RANGED = ("speed", "vehicles", "travel_time")
 
+# A range that is not asked for must let null pass, which no comparison does.
+_IN_RANGES = " AND ".join(f"(NOT {n}_asked OR ({n} >= {n}_low AND {n} <= {n}_high))" for n in RANGED)
+_MEASURED = " ".join(["CASE attribute", *(f"WHEN '{n}' THEN CAST({n} AS DOUBLE)" for n in RANGED), "END"])
+
 
 def joined(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
     """Events joined with the subscriptions as a table, whatever attributes these ask about; aggregated by slice.
@@ -94,16 +98,13 @@ def keyed_join(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
 
     Each event is looked up by its three keys, so that Spark can hash. The ranges are checked on what that finds.
     """
-    ranges = [f"{name} >= {name}_low AND {name} <= {name}_high" for name in RANGED]
-    # A range that is not asked for must let null pass, which no comparison does.
-    ranges = [f"(NOT {name}_asked OR ({condition}))" for name, condition in zip(RANGED, ranges, strict=True)]
-    return _answered(events, questions, " AND ".join(["event_key = question_key", *ranges]), keyed=True)
+    return _answered(events, questions, f"event_key = question_key AND {_IN_RANGES}", keyed=True)
 
 
 def _answered(events: DataFrame, questions: Sequence[Asked], condition: str, *, keyed: bool = False) -> DataFrame:
     spark = events.sparkSession
     events.createOrReplaceTempView("bench_events")
-    _question_table(spark, questions).createOrReplaceTempView("bench_questions")
+    spark.createDataFrame(_question_table(questions)).createOrReplaceTempView("bench_questions")
     asked_by, asking = "bench_questions", "(SELECT * FROM bench_events WHERE topic = 'traffic')"
     if keyed:
         keys = ", ".join(f"concat('{name}=', {name})" for name in EQUAL)
@@ -114,8 +115,7 @@ def _answered(events: DataFrame, questions: Sequence[Asked], condition: str, *, 
     return spark.sql(f"""
         WITH matched AS (
           SELECT /*+ BROADCAST(q) */ subscription, operator, unix_micros(ts) DIV {shift_us} AS slice,
-                 CASE attribute WHEN 'speed' THEN speed WHEN 'vehicles' THEN CAST(vehicles AS DOUBLE)
-                                WHEN 'travel_time' THEN CAST(travel_time AS DOUBLE) END AS x
+                 {_MEASURED} AS x
           FROM {asking} e JOIN {asked_by} q ON {condition}
         ), slices AS (
           SELECT subscription, operator, slice, count(*) AS n, count(x) AS k, sum(x) AS total, min(x) AS low,
@@ -131,7 +131,7 @@ def _answered(events: DataFrame, questions: Sequence[Asked], condition: str, *, 
         FROM spread GROUP BY subscription, operator, number""")
 
 
-def _question_table(spark: SparkSession, questions: Sequence[Asked]) -> DataFrame:
+def _question_table(questions: Sequence[Asked]) -> pa.Table:
     rows = []
     for one in questions:
         row: dict[str, Any] = {"subscription": one.name, "operator": one.operator, "attribute": one.attribute}
@@ -154,42 +154,38 @@ def _question_table(spark: SparkSession, questions: Sequence[Asked]) -> DataFram
     columns += [(f"{name}_in", pa.list_(pa.string())) for name in EQUAL]
     for name in RANGED:
         columns += [(f"{name}_low", pa.float64()), (f"{name}_high", pa.float64()), (f"{name}_asked", pa.bool_())]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, pa.schema(columns)))
+    return pa.Table.from_pylist(rows, pa.schema(columns))
 
 
 # -- DuckDB -----------------------------------------------------------------------------------------------------------
 
 
-def duckdb_query(folder: Path, questions: Sequence[Asked]) -> str:
-    """One scan with a filtered aggregate per question and slice, then windows from slices.
-
-    Faster there than a join with a table of questions, up to more questions than it takes.
-    """
+def duckdb_answers(connection: Any, folder: Path, questions: Sequence[Asked]) -> pa.Table:
+    """The join by keys in DuckDB, which hashes each of the three attributes apart."""
     size_us, shift_us = duration_us(questions[0].size), duration_us(questions[0].shift)
-    scan, merge, names, values = [], [], [], []
-    for at, one in enumerate(questions):
-        kept = {"n": "count(*)"}
-        if one.operator in ("sum", "avg"):
-            kept |= {"t": f"sum({one.attribute})", "k": f"count({one.attribute})"}
-        elif one.operator in ("min", "max"):
-            kept["m"] = one.measure
-        scan += [f"({call} FILTER (WHERE {one.condition}))::DOUBLE AS {name}{at}" for name, call in kept.items()]
-        merge += [f"{one.operator if name == 'm' else 'sum'}({name}{at}) AS {name}{at}" for name in kept]
-        result = {"count": f"n{at}", "sum": f"t{at}", "avg": f"t{at} / k{at}"}.get(one.operator, f"m{at}")
-        names.append(f"'{one.name}'")
-        values.append(f"{{'n': n{at}, 'v': {result}}}")
-    return f"""
-        WITH slices AS (
-          SELECT epoch_us(ts) // {shift_us} AS slice, {", ".join(scan)}
-          FROM read_parquet('{folder}/*.parquet') WHERE topic = 'traffic' GROUP BY slice
+    matched = " UNION ALL ".join(
+        f"""SELECT number, epoch_us(ts) // {shift_us} AS slice, {_MEASURED} AS x
+            FROM events JOIN (SELECT *, unnest({name}_in) AS key FROM numbered WHERE {name}_in IS NOT NULL)
+            ON {name} = key AND {_IN_RANGES}"""
+        for name in EQUAL
+    )
+    connection.register("questions", _question_table(questions))
+    found: pa.Table = connection.sql(f"""
+        WITH numbered AS (
+          SELECT *, row_number() OVER () AS number FROM questions
+        ), events AS (
+          SELECT * FROM read_parquet('{folder}/*.parquet') WHERE topic = 'traffic'
+        ), slices AS (
+          SELECT number, slice, count(*) AS n, count(x) AS k, sum(x) AS total, min(x) AS low, max(x) AS high
+          FROM ({matched}) GROUP BY number, slice
         ), windows AS (
-          SELECT number, {", ".join(merge)}
-          FROM (SELECT *, unnest(range(slice - {size_us // shift_us - 1}, slice + 1)) AS number FROM slices)
-          GROUP BY number
-        ), answers AS (
-          SELECT number, unnest([{", ".join(names)}]) AS subscription, unnest([{", ".join(values)}]) AS answer
-          FROM windows
+          SELECT number, first, sum(n) AS n, sum(k) AS k, sum(total) AS total, min(low) AS low, max(high) AS high
+          FROM (SELECT *, unnest(range(slice - {size_us // shift_us - 1}, slice + 1)) AS first FROM slices)
+          GROUP BY number, first
         )
-        SELECT subscription, make_timestamp(number * {shift_us}) AS window_start,
-               make_timestamp(number * {shift_us} + {size_us}) AS window_end, answer.v AS value
-        FROM answers WHERE answer.n > 0"""
+        SELECT subscription, make_timestamp(first * {shift_us}) AS window_start,
+               make_timestamp(first * {shift_us} + {size_us}) AS window_end,
+               CASE operator WHEN 'count' THEN n::DOUBLE WHEN 'sum' THEN total WHEN 'avg' THEN total / k
+                             WHEN 'min' THEN low ELSE high END AS value
+        FROM windows JOIN numbered USING (number)""").to_arrow_table()
+    return found

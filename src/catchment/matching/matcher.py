@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
+from catchment.matching.few import match_few
 from catchment.matching.index import Index
 from catchment.matching.kernel import look
 from catchment.matching.layout import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE
@@ -30,6 +31,7 @@ __all__ = ["Matcher"]
 
 STRETCH_ROWS = 8192
 """Events matched together: enough to use what is in the cache many times over, few enough to stay there."""
+FEW_ROWS = 64
 SMALL_ENTRIES = 1024
 """Until so many entries are there the cells are drawn anew now and then; what so many show is typical of the rest."""
 
@@ -140,6 +142,24 @@ class Matcher:
         return found
 
     def _match_columns(self, columns: Array, rows: int) -> tuple[Array, Array]:
+        found = self._match_few(columns, rows) if rows <= FEW_ROWS else None
+        return found if found is not None else self._match_many(columns, rows)
+
+    def _match_few(self, columns: Array, rows: int) -> tuple[Array, Array] | None:
+        """The pairs, unless there is no room for all of them yet, or something to complain about."""
+        workspace = self._take_workspace()
+        index, space, tiles = self.index, self._space, self.index.tiles()
+        codes, cells = workspace.codes_and_cells(rows, len(space.lanes))
+        texts, pieces, scratch = space.vocabulary.view(), space.pieces.view(), workspace.scratch(rows, len(tiles.fail))
+        out_row, out_slot = workspace.few
+        pairs = match_few(
+            columns, index.lanes(), texts, pieces, workspace.memo, codes, cells, tiles, index.checks(), self.owners(),
+            scratch, out_row, out_slot,
+        )  # fmt: skip
+        self._workspace = workspace
+        return (out_row[:pairs].copy(), out_slot[:pairs].copy()) if pairs >= 0 else None
+
+    def _match_many(self, columns: Array, rows: int) -> tuple[Array, Array]:
         tiles, checks, owners = self.index.tiles(), self.index.checks(), self.owners()
         tile_count = len(tiles.fail)
         out_row = out_slot = np.empty(0, np.int32)
@@ -160,16 +180,20 @@ class Matcher:
 
     def encoded(self, columns: Array, rows: int) -> Iterator[tuple[int, Array, Array, Workspace]]:
         """First row, codes and cells of one stretch of events after the other; each is overwritten by the next."""
-        # Taken away while in use, so that two threads never share one.
-        workspace, self._workspace = self._workspace, None
-        if workspace is None or workspace.version != self.index.version:
-            workspace = Workspace(self.index.version)
-        stretch = self._stretch_rows() if rows > 64 else 64
+        workspace = self._take_workspace()
+        stretch = self._stretch_rows() if rows > FEW_ROWS else FEW_ROWS
         for first in range(0, rows, stretch):
             codes, cells = workspace.codes_and_cells(min(stretch, rows - first), len(self._space.lanes))
             self._read(columns, first, workspace, codes, cells)
             yield first, codes, cells, workspace
         self._workspace = workspace
+
+    def _take_workspace(self) -> Workspace:
+        # Taken away while in use, so that two threads never share one.
+        workspace, self._workspace = self._workspace, None
+        if workspace is None or workspace.version != self.index.version:
+            workspace = Workspace(self.index.version)
+        return workspace
 
     def _read(self, columns: Array, first: int, workspace: Workspace, codes: Array, cells: Array) -> None:
         lanes, texts, pieces = self.index.lanes(), self._space.vocabulary.view(), self._space.pieces.view()

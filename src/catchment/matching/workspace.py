@@ -13,6 +13,9 @@ __all__ = ["TEXTS_MAX", "Workspace"]
 TEXTS_MAX, POOL_MAX, BITS_MAX = 2**17, 2**24, 2**23
 """Distinct strings, their bytes, and 64-bit words of pieces that are remembered; at the limit all are forgotten."""
 
+FEW_PAIRS = 4096
+"""Pairs of a few events that come out of one call."""
+
 
 class Workspace:
     """Codes and cells of a stretch of events, hits, and the memo of strings. Used by one call at a time."""
@@ -23,6 +26,7 @@ class Workspace:
         self._codes, self._cells = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.uint16)
         self._scratch: Scratch | None = None
         self.memo = _memo(texts, pool, bits)
+        self.few = np.empty((2, FEW_PAIRS), np.int32)
 
     def codes_and_cells(self, rows: int, lanes: int) -> tuple[Array, Array]:
         if self._codes.shape[0] < rows or self._codes.shape[1] != lanes:

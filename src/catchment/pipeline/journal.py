@@ -162,7 +162,8 @@ def _text(subscription: Subscription) -> SubscriptionText:
 
 
 def _check_names(texts: tuple[SubscriptionText, ...]) -> None:
-    names = [text.name for text in texts]
-    for name in names:
-        if names.count(name) > 1:
-            raise SubscriptionError(f"two subscriptions are named {name!r}; each name is accepted once")
+    names: set[str] = set()
+    for text in texts:
+        if text.name in names:
+            raise SubscriptionError(f"two subscriptions are named {text.name!r}; each name is accepted once")
+        names.add(text.name)
