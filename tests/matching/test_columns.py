@@ -129,7 +129,6 @@ REFUSED = [
     ("float", pa.array([0, 2**53 + 1]), "no double"),
     ("float", pa.array([0, 2**64 - 1], pa.uint64()), "no double"),
     ("float", pa.array([0, 2**63 - 1]), "no double"),
-    ("int", pa.array([0, -(2**63)]), "does not fit"),
     ("int", pa.array([0, 2**63], pa.uint64()), "does not fit"),
     ("timestamp", pa.array([0, 2**60], pa.timestamp("s")), "does not fit"),
 ]
@@ -177,7 +176,16 @@ def test_events_as_mappings() -> None:
     assert matcher.match_one({"at": datetime(2024, 5, 1, tzinfo=UTC), "n": 2.0}) == ["late", "whole"]
     assert matcher.match_one({"at": date(2023, 5, 1), "b": True}) == ["on"]
     assert matcher.match_one({}) == []
-    for event in ({"n": 2.5}, {"n": True}, {"b": 1}, {"s": 1}, {"x": "1"}, {"n": 2**63}, {"n": -(2**63)}, {"at": "x"}):
+    for event in (
+        {"n": 2.5},
+        {"n": True},
+        {"b": 1},
+        {"s": 1},
+        {"x": "1"},
+        {"n": 2**63},
+        {"n": -(2**63) - 1},
+        {"at": "x"},
+    ):
         with pytest.raises(EventError, match=f"{next(iter(event))!r}.*accepted"):
             matcher.match_one(event)
     numbers = Matcher({"q": Filter.parse("x > 0")}, {"x": "float"})

@@ -199,6 +199,10 @@ def test_times_as_text_are_times_whatever_their_form() -> None:
         (f"SELECT count(*) {WINDOWED} HAVING max(price) > 1", "no attribute 'price'"),
         ("SELECT * FROM traffic WHERE speed = 'fast'", "'speed' is of type int and is compared with a string"),
         ("SELECT * FROM traffic WHERE ts > 'yesterday'", "'ts' is a time stamp and is compared with 'yesterday'"),
+        (
+            "SELECT * FROM traffic WHERE speed > -9223372036854775808",
+            "accepted are integers from -9223372036854775806",
+        ),
         (f"SELECT avg(highway) {WINDOWED}", r"avg\(highway\) .* type string; accepted are int, float"),
         (f"SELECT bool_and(speed) {WINDOWED}", r"bool_and\(speed\) .* type int; accepted are bool"),
         (f"SELECT sum(due) {WINDOWED}", r"sum\(due\) .* type timestamp; accepted are int, float"),

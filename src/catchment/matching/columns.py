@@ -200,12 +200,12 @@ def _number(name: str, value: object, kind: Type) -> int | float:
         if isinstance(value, bool) and kind is Type.BOOL:
             return value
     elif isinstance(value, int) and kind is not Type.STRING:
-        if INT_MIN < value <= INT_MAX:
+        if INT_MIN <= value <= INT_MAX:
             return value
-        raise EventError(f"attribute {name!r} is {value}; accepted are integers of 64 bits above -2^63")
+        raise EventError(f"attribute {name!r} is {value}; accepted are integers of 64 bits")
     elif isinstance(value, float):
         if kind is Type.FLOAT:
             return value
-        if kind is Type.INT and value.is_integer() and INT_MIN < value < INT_MAX:
+        if kind is Type.INT and value.is_integer() and INT_MIN <= value < INT_MAX:
             return int(value)
     raise EventError(f"attribute {name!r} is {value!r} of type {type(value).__name__}; accepted is {kind.value}")

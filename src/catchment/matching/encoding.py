@@ -86,6 +86,8 @@ class Space:
             if kind is Type.STRING:
                 found += self._text_checks(attribute, constraint, null)
             else:
+                if kind is Type.INT:
+                    constraint.require_codable(name)
                 spans = tuple(
                     (
                         LOWEST_CODE if len(low) == 1 else code_of(low[1], kind),

@@ -37,7 +37,7 @@ SMALL_ENTRIES = 1024
 
 _PROBLEMS = {
     NOT_FINITE: "is no finite number; accepted are finite numbers",
-    TOO_LARGE: "does not fit; accepted are integers of 64 bits above -2^63, and times that fit as microseconds",
+    TOO_LARGE: "does not fit; accepted are integers of 64 bits, and times that fit as microseconds",
     NOT_A_FLOAT: "is an integer that no double equals; accepted are doubles",
 }
 

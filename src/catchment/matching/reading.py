@@ -19,6 +19,7 @@ from catchment.matching.layout import (
     FLOAT32,
     FLOAT64,
     KIND,
+    LOWEST_CODE,
     MISSING,
     NOT_A_FLOAT,
     NOT_FINITE,
@@ -46,8 +47,10 @@ def _integer_codes(column: Any, first: Any, code: Any) -> Any:
         value = integer_at(kind, values, position)
         if not is_valid(validity, position):
             value = NULL_CODE
-        elif value == NULL_CODE or (kind == UINT64 and value < 0) or (scale > 1 and abs(value) > FLIP // scale):
+        elif (kind == UINT64 and value < 0) or (scale > 1 and (value < -(FLIP // scale) or value > FLIP // scale)):
             return TOO_LARGE, row
+        elif value == NULL_CODE:
+            value = LOWEST_CODE  # no filter tells the two least integers apart
         elif scale > 1:
             value *= scale
         elif scale < 0:

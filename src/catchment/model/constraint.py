@@ -197,6 +197,14 @@ class Constraint:
         """The values, if they are finitely many and there is no pattern; for whole numbers the type must be known."""
         return None if self.patterns else _points(self.ranges, kind or _DOMAINS.get(self.family))
 
+    def require_codable(self, attribute: str) -> None:
+        """Refuse what tells the least integer from the next: 64 bits have room for null or for one of the two."""
+        if any(len(cut) == 3 and cut[1] == INT_MIN + 1 for ends in self.ranges for cut in ends):
+            raise FilterError(
+                f"attribute {attribute!r} is compared with {INT_MIN} or {INT_MIN + 1}; "
+                f"accepted are integers from {INT_MIN + 2} on"
+            )
+
     def outside(self) -> Constraint:
         """The values that the ranges leave out, whatever the patterns say."""
         return Constraint(False, _complement(self.ranges), (), self.family)

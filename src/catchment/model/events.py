@@ -63,7 +63,7 @@ def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Ite
     """Why each event is refused, null where it is accepted; None if all are.
 
     A refused event lacks an id, topic, broker or time stamp, is of an unknown topic or broker, has a time outside of
-    the years 1 to 9999, a number that is NaN or infinite, or the integer -2^63.
+    the years 1 to 9999, or a number that is NaN or infinite.
     """
     reasons: npt.NDArray[np.object_] | None = None
 
@@ -93,8 +93,6 @@ def _refuse_values(
 ) -> None:
     if pa.types.is_floating(column.type):
         refuse(pc.invert(pc.is_finite(values)), f"{column.name} is NaN or infinite")
-    elif pa.types.is_integer(column.type):
-        refuse(pc.equal(values, pa.scalar(-(2**63), pa.int64())), f"{column.name} is below -2^63 + 1")
     elif pa.types.is_timestamp(column.type):
         times = values.cast(Type.TIMESTAMP.arrow).cast(pa.int64())
         outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))

@@ -70,6 +70,10 @@ class Query:
                 known = ", ".join(sorted(full))
                 raise SubscriptionError(f"topic {self.topic!r} has no attribute {attribute!r}; it has {known}")
         typed = replace(self, where=self.where.within(full))
+        for conjunction in typed.where.disjuncts:
+            for name, constraint in conjunction:
+                if full[name] is Type.INT:
+                    constraint.require_codable(name)
         if self.aggregate is None:
             return typed
         for measure in self.aggregate.measures:

@@ -35,8 +35,6 @@ def _conditions(publications: DataFrame, plan: Plan) -> list[str]:
         column = name_sql(name)
         if kind == "double":
             conditions.append(f"({column} IS NULL OR {column} BETWEEN -{LARGEST_DOUBLE} AND {LARGEST_DOUBLE})")
-        elif kind == "bigint" and name != "event_id":
-            conditions.append(f"({column} IS NULL OR {column} > {-(2**63 - 1)} - 1)")
         elif kind == "timestamp" and name != "ts":
             conditions.append(f"({column} IS NULL OR unix_micros({column}) BETWEEN {TIME_MIN_US} AND {TIME_MAX_US})")
     return conditions

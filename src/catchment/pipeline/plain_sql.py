@@ -29,7 +29,6 @@ __all__ = ["plain_notifications"]
 
 def plain_notifications(publications: DataFrame, plan: Plan) -> DataFrame:
     """The notifications of all questions that `planner.obstacle_to_plain_sql` lets through."""
-    events = accepted(publications, plan)
     alike: dict[tuple[str, Layout], list[Question]] = defaultdict(list)
     for question in plan.questions.values():
         alike[question.topic, question.layout].append(question)
@@ -37,20 +36,20 @@ def plain_notifications(publications: DataFrame, plan: Plan) -> DataFrame:
         return publications.sparkSession.createDataFrame([], from_arrow_schema(NOTIFICATION_SCHEMA))
     answers = []
     for (topic, layout), questions in alike.items():
-        of_topic = events.where(f"topic = {literal_sql(topic)}") if len(plan.topics) > 1 else events
-        answers.append(_answered(of_topic, layout, questions))
+        of_topic = publications.where(f"topic = {literal_sql(topic)}")
+        answers.append(_answered(of_topic, plan, layout, questions))
     return reduce(DataFrame.unionAll, answers)
 
 
-def _answered(events: DataFrame, layout: Layout, questions: list[Question]) -> DataFrame:
+def _answered(publications: DataFrame, plan: Plan, layout: Layout, questions: list[Question]) -> DataFrame:
     window, keys = layout.window, [name_sql(name) for name in layout.group_keys]
     states = {part: f"_state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
     conditions = [f"({filter_sql(question.where)})" for question in questions]
     numbered = ", ".join(f"CASE WHEN {condition} THEN {at} END" for at, condition in enumerate(conditions))
-    matched = (
-        events.where(" OR ".join(conditions))
-        .selectExpr("*", f"explode(array({numbered})) AS _question", f"{_slice(window)} AS _slice")
-        .where("_question IS NOT NULL")
+    # Few publications satisfy a question, so it is asked before whether they are events at all.
+    events = accepted(publications.where(" OR ".join(conditions)), plan)
+    matched = events.selectExpr("*", f"explode(array({numbered})) AS _question", f"{_slice(window)} AS _slice").where(
+        "_question IS NOT NULL"
     )
     sliced = _aggregated(matched, ["_question", "_slice", *keys], _created(states))
     spread = sliced.selectExpr("*", f"explode({_windows(window)}) AS _window")
