@@ -19,8 +19,10 @@ from catchment.stages import (
     compact_rows,
     compile_plan,
     finish_rows,
+    packed,
     pass_rows,
     run_pass,
+    unpacked,
 )
 
 
@@ -32,7 +34,7 @@ def partials_and_deliveries(events: pa.Table, plan: Plan, cuts: Iterable[int] = 
         rows: list[pa.RecordBatch] = []
         for batch in events.slice(begin, end - begin).combine_chunks().to_batches():
             result = run_pass(plan, batch, wanted=Wanted(crossings=plan.has_overlay, origins=plan.has_overlay))
-            rows += result.partials
+            rows += [unpacked(packed(partials)) for partials in result.partials]
             wire = pa.Table.from_batches(pass_rows(result, batch)) if pass_rows(result, batch) else None
             if wire is not None:
                 deliveries.append(wire.filter(pa.compute.equal(wire.column("kind"), "delivery")))

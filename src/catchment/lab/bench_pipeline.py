@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -112,7 +113,7 @@ def run(
     for size in sizes:
         texts = traffic_subscriptions(size, seed=2, window=WINDOW)
         actions = {}
-        for engine, prepare in _engines(spark, table, files, texts).items():
+        for engine, prepare in _engines(spark, table, files, texts, events).items():
             if size <= LARGEST.get(engine, size):
                 begun = time.perf_counter()
                 actions[engine] = (prepare(), time.perf_counter() - begun)
@@ -176,14 +177,13 @@ def _frames(
 
 
 def _engines(
-    spark: SparkSession, table: DataFrame, files: Path, texts: Sequence[SubscriptionText]
+    spark: SparkSession, table: DataFrame, files: Path, texts: Sequence[SubscriptionText], events: int
 ) -> dict[str, Callable[[], Action]]:
     """All engines: what prepares a run, and returns what runs it."""
     engines: dict[str, Callable[[], Action]] = {
         name: partial(_noop_of, frame) for name, frame in _frames(spark, table, texts).items()
     }
-    if hasattr(catchment, "stream"):
-        engines[STREAM] = lambda: _streaming(spark, files, texts)
+    engines[STREAM] = lambda: _Streaming(spark, files, texts, events)
     if _has_duckdb():
         engines[DUCKDB] = lambda: lambda: rivals.duckdb_answers(_duckdb(), files, rivals.asked(texts))
     return engines
@@ -202,29 +202,41 @@ def _to_noop(frame: DataFrame) -> Action:
     return lambda: frame.write.format("noop").mode("overwrite").save()
 
 
-def _streaming(spark: SparkSession, files: Path, texts: Sequence[SubscriptionText]) -> Action:
-    """All files as a stream, two to a micro-batch, each run from the beginning."""
-    schema = spark.read.parquet(str(files)).schema
-    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 2).parquet(str(files))
-    subscriptions = [Subscription(name, at, sql=sql) for name, at, sql in texts]
+class _Streaming:
+    """All files as a stream, four to a micro-batch. Each run has a job of its own, waiting before its files come."""
 
-    def action() -> None:
-        checkpoint = tempfile.mkdtemp()
+    def __init__(self, spark: SparkSession, files: Path, texts: Sequence[SubscriptionText], events: int) -> None:
+        self._spark, self._files, self._events = spark, files, events
+        self._subscriptions = [Subscription(name, at, sql=sql) for name, at, sql in texts]
+        self._schema = spark.read.parquet(str(files)).schema
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Around a run: a job that has started, and later is stopped."""
+        self._folder = Path(tempfile.mkdtemp(dir=self._files.parent))
+        arriving = self._folder / "arriving"
+        arriving.mkdir()
+        self._job = catchment.stream(
+            self._spark,
+            self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", FILES // 2).parquet(str(arriving)),
+            checkpoint=str(self._folder / "checkpoint"),
+            subscriptions=self._subscriptions,
+            trigger="0 seconds",
+            idle_after=None,
+            sink=lambda results, batch: results.notifications.write.format("noop").mode("overwrite").save(),
+        )
         try:
-            job = catchment.stream(
-                spark,
-                source,
-                checkpoint=checkpoint,
-                subscriptions=subscriptions,
-                trigger="available now",
-                sink=lambda results, batch: results.notifications.write.format("noop").mode("overwrite").save(),
-            )
-            job.await_termination()
-            job.end()
+            yield
         finally:
-            shutil.rmtree(checkpoint)
+            self._job.stop()
+            shutil.rmtree(self._folder)
 
-    return action
+    def __call__(self) -> None:
+        for file in sorted(self._files.glob("*.parquet")):
+            os.link(file, self._folder / "arriving" / file.name)
+        while self._job.status()["events"] < self._events:
+            if self._job.await_termination(0.02):
+                raise RuntimeError("the stream stopped before it had seen all events")
 
 
 def _has_duckdb() -> bool:
@@ -275,7 +287,7 @@ def _measure(
 
 
 def _metered(action: Action) -> Meter:
-    with Meter() as meter:
+    with action.ready() if isinstance(action, _Streaming) else nullcontext(), Meter() as meter:
         action()
     return meter
 

@@ -66,6 +66,10 @@ class Window:
             return shifts
         return 2 * shifts + (times_us - shifts * self.shift_us >= rest)
 
+    def until_us(self, slices: Times) -> Times:
+        """The end of the last window that each slice may lie in."""
+        return slices // self.step * self.shift_us + self.size_us
+
     def in_a_window(self, slices: Times) -> npt.NDArray[np.bool_]:
         """Whether slices belong to any window: all do, but for the gaps between sampling windows."""
         belongs = np.ones(len(slices), np.bool_)

@@ -30,10 +30,10 @@ from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_cou
 from catchment.pipeline import shared_pass
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
-from catchment.pipeline.publications import Catalog, deduplicated_against, prepared
+from catchment.pipeline.publications import Catalog, deduplicated_against
 from catchment.pipeline.sinks import BatchResults, Sink
 from catchment.pipeline.traffic import Placement, traffic_of
-from catchment.stages import PARTIAL_SCHEMA, Active, Plan, Selection, Wanted, compile_plan, pass_schema
+from catchment.stages import PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan, pass_schema
 
 __all__ = ["HEARTBEAT", "MicroBatches", "StoppedError", "now_us"]
 
@@ -75,10 +75,27 @@ class MicroBatches:
         self._at_work = threading.Lock()
         self._stopped = False
 
+    def prepare(self) -> None:
+        """Compile what the first batch of a new job will ask for, before its events come."""
+        if self.last.batch < 0 and self.journal.pinned() < 0:
+            version = self.journal.version
+            self._plan(version, Ledger(steps=(Step(version, 0, None),)))
+
     def stop(self) -> None:
-        """Let the batch under way finish, and no other begin."""
+        """Let the batch under way finish, and no other begin until `resume`."""
         with self._at_work:
             self._stopped = True
+
+    def resume(self) -> None:
+        self._stopped = False
+
+    def attributes(self) -> set[str]:
+        """What subscriptions ask about: those of the last version, and of the batch that may have to run again."""
+        versions = {self.journal.version, self.last.version}
+        if self.journal.pinned() >= 0:
+            versions.add(self.journal.pin(self.journal.pinned(), Pin(0, 0, 0)).version)
+        texts = {text for version in versions for text, _ in self.journal.active(version).values()}
+        return {name for text in texts for name in self._subscription(text).query.attributes}
 
     def run(self, publications: DataFrame, batch: int) -> None:
         """Called by Spark for each micro-batch, and again for the last one after a failure."""
@@ -97,7 +114,7 @@ class MicroBatches:
             steps = (*steps, Step(pin.version, batch, since_us))
         plan, broadcast = self._plan(pin.version, Ledger(batch=batch, steps=steps))
         folder = f"batch={batch}"
-        self._write_rows(publications, broadcast, before, batch, folder)
+        self._write_rows(publications, plan, broadcast, before, batch, folder)
         rows = self._rows([folder])
         heard, dropped, rejected, delivered, crossings = self._summary(rows)
         clocks, watermark_us, latest_us = moved_on(
@@ -117,7 +134,7 @@ class MicroBatches:
         )
         present = {name for name, n in (("dropped", dropped), ("rejected", rejected), ("deliveries", delivered)) if n}
         selection = self._selection(before, after, plan, anything_new=bool(heard))
-        partials = self._partials([*before.live, *live], folder, selection)
+        partials = self._partials([*before.live, *live], folder, selection, before.watermark_us)
         self._deliver(rows, crossings, partials, broadcast, selection, batch, present)
         after = self._compacted(after, plan, broadcast)
         self.journal.write_ledger(after)
@@ -135,7 +152,7 @@ class MicroBatches:
         _, broadcast = self._plan(last.version, last)
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
-            partials = self._partials(list(last.live), "", selection)
+            partials = self._partials(list(last.live), "", selection, last.watermark_us)
             self._deliver(self._rows([]), [], partials, broadcast, selection, batch, set())
         self.journal.write_ledger(msgspec.structs.replace(last, batch=batch, live=(), ended=True))
 
@@ -164,13 +181,13 @@ class MicroBatches:
         return word_count(len(self.overlay)) if self.overlay is not None and len(self.overlay) > 1 else 0
 
     def _write_rows(
-        self, publications: DataFrame, broadcast: Broadcast[Plan], before: Ledger, batch: int, folder: str
+        self, publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan], before: Ledger, batch: int, folder: str
     ) -> None:
-        events = prepared(publications.where(f"NOT {HEARTBEAT}"), self.catalog)
+        events = publications.where(f"NOT {HEARTBEAT}").drop(HEARTBEAT)
         if self.deduplicate:
             events = self._without_repeats(events, before, batch)
         wanted = Wanted(partials=True, deliveries=True, crossings=self.overlay is not None, origins=self._words > 0)
-        rows = shared_pass.match(events, broadcast, wanted, before.watermark_us)
+        rows = shared_pass.match(events, plan, broadcast, wanted, before.watermark_us)
         rows.write.mode("overwrite").parquet(self.journal.folder.path(f"state/{folder}"))
 
     def _without_repeats(self, events: DataFrame, before: Ledger, batch: int) -> DataFrame:
@@ -235,13 +252,18 @@ class MicroBatches:
             return None
         return Selection(after_us=before.watermark_us, until_us=after.watermark_us)
 
-    def _partials(self, states: list[LiveState], folder: str, selection: Selection | None) -> DataFrame | None:
+    def _partials(
+        self, states: list[LiveState], folder: str, selection: Selection | None, closed_us: int | None
+    ) -> DataFrame | None:
         """The partials that the selected windows are made of; `fresh` says which of them this batch brought."""
         folders = list(dict.fromkeys([state.folder for state in states]))
         if selection is None or not folders:
             return None
         fresh = F.input_file_name().contains(f"/{folder}/") if folder else F.lit(False)
-        return shared_pass.partials_by_question(self._rows(folders).withColumn("fresh", fresh.cast("long")))
+        rows = self._rows(folders).withColumn("fresh", fresh.cast("long"))
+        if closed_us is not None:
+            rows = rows.where(f"until_us > {closed_us}")
+        return shared_pass.partials_by_question(rows)
 
     def _deliver(
         self,
@@ -295,7 +317,7 @@ class MicroBatches:
         fixed = [F.lit("partial").alias("kind")]
         fixed += [F.lit(None).cast(self._schema[name].dataType).alias(name) for name in ("name", "ids", "numbers")]
         path = self.journal.folder.path(f"state/{folder}")
-        rows.select(*fixed, *PARTIAL_SCHEMA.names).write.mode("overwrite").parquet(path)
+        rows.select(*fixed, *PACKED_SCHEMA.names).write.mode("overwrite").parquet(path)
         until_us = max(state.until_us for state in after.live)
         return msgspec.structs.replace(after, live=(LiveState(folder, until_us),))
 

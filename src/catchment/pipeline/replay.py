@@ -20,7 +20,7 @@ from catchment.pipeline.plain_sql import plain_notifications
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.traffic import PLACEMENTS, Placement, traffic_of
-from catchment.stages import PARTIAL_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
+from catchment.stages import PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
 
 __all__ = ["Delivery", "Engine", "Run", "replay"]
 
@@ -48,7 +48,7 @@ class Run:
         """The same run with everything that one pass yields kept in memory or on disk."""
         several = self.overlay is not None and len(self.overlay) > 1
         wanted = Wanted(crossings=several, origins=several)
-        rows = shared_pass.match(self._publications, self._broadcast, wanted).persist()
+        rows = shared_pass.match(self._publications, self.plan, self._broadcast, wanted).persist()
         shared = Choice("shared", "one pass is kept for all results")
         return Run(
             self.spark, self.plan, self.overlay, self.placement, shared, self._publications, self._broadcast, rows
@@ -62,13 +62,14 @@ class Run:
         if self._rows is not None:
             return self._rows
         nothing = {"partials": False, "deliveries": False, "crossings": False, "origins": False}
-        return shared_pass.match(self._publications, self._broadcast, Wanted(**{**nothing, **asked}))
+        wanted = Wanted(**{**nothing, **asked})
+        return shared_pass.match(self._publications, self.plan, self._broadcast, wanted)
 
     @cached_property
     def partials(self) -> DataFrame:
         """What the shared pass makes of the publications: states by question and slice, not yet merged."""
         if self._rows is not None:
-            return self._rows.where("kind = 'partial'").select(*PARTIAL_SCHEMA.names)
+            return self._rows.where("kind = 'partial'").select(*PACKED_SCHEMA.names)
         return shared_pass.partials(self._publications, self.plan, self._broadcast)
 
     @cached_property

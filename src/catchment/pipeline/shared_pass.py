@@ -17,20 +17,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from catchment.model.results import NOTIFICATION_SCHEMA
-from catchment.pipeline.acceptance import accepted
+from catchment.pipeline.acceptance import accepted, for_a_pass, judged
 from catchment.pipeline.publications import event_id_type
 from catchment.stages import (
-    PARTIAL_SCHEMA,
+    PACKED_SCHEMA,
+    REASON,
     Finished,
     Plan,
     Selection,
     Wanted,
     compact_rows,
     finish_rows,
+    packed,
     partials_of_accepted,
     pass_rows,
     pass_schema,
     run_pass,
+    unpacked,
 )
 
 __all__ = [
@@ -62,35 +65,36 @@ MESSAGE_SCHEMA = pa.schema(
 """What subscriptions cost on the links: partials by target and origins, notifications by broker."""
 
 
-def match(publications: DataFrame, plan: Broadcast[Plan], wanted: Wanted, watermark_us: int | None = None) -> DataFrame:
-    """Rows of `stages.wire` for prepared publications."""
+def match(
+    publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan], wanted: Wanted, watermark_us: int | None = None
+) -> DataFrame:
+    """Rows of `stages.wire` for prepared publications, judged or not yet."""
     schema = pass_schema(event_id_type(publications))
+    if REASON not in publications.columns:
+        brokers = plan.brokers if plan.has_overlay else None
+        publications = judged(publications, plan.schemas, brokers, measured=wanted.crossings)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        compiled = plan.value
         for batch in batches:
-            yield from pass_rows(run_pass(compiled, batch, wanted=wanted, watermark_us=watermark_us), batch)
+            yield from pass_rows(run_pass(broadcast.value, batch, wanted=wanted, watermark_us=watermark_us), batch)
 
-    return publications.mapInArrow(run, from_arrow_schema(schema))
+    return for_a_pass(publications, plan, wanted, watermark_us).mapInArrow(run, from_arrow_schema(schema))
 
 
 def partials(publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan]) -> DataFrame:
-    """The partials alone, as PARTIAL_SCHEMA: all that notifications need where nobody asks about traffic.
-
-    Spark leaves out what is no event, so that only columns that subscriptions mention go to Python.
-    """
+    """The partials alone, as PACKED_SCHEMA: all that notifications need where nobody asks about traffic."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from partials_of_accepted(broadcast.value, batch)
+            yield from map(packed, partials_of_accepted(broadcast.value, batch))
 
-    return accepted(publications, plan).mapInArrow(run, from_arrow_schema(PARTIAL_SCHEMA))
+    return accepted(publications, plan).mapInArrow(run, from_arrow_schema(PACKED_SCHEMA))
 
 
 def partials_by_question(rows: DataFrame) -> DataFrame:
     """The partials among the rows, all of a question in one partition and side by side."""
     partials = rows.where("kind = 'partial'") if "kind" in rows.columns else rows
-    partials = partials.select(*PARTIAL_SCHEMA.names, *(c for c in ("fresh",) if c in rows.columns))
+    partials = partials.select(*PACKED_SCHEMA.names, *(c for c in ("fresh",) if c in rows.columns))
     return partials.repartition("question").sortWithinPartitions("question", "part", "first")
 
 
@@ -151,13 +155,13 @@ def _message_rows(finished: Finished) -> Iterator[pa.RecordBatch]:
 
 
 def compact(partials: DataFrame, plan: Broadcast[Plan], words: int, oldest_us: int | None) -> DataFrame:
-    """The same partials with equal cells merged, as PARTIAL_SCHEMA."""
+    """The same partials with equal cells merged, as PACKED_SCHEMA."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in whole_questions(batches):
-            yield from compact_rows(rows, plan.value, words=words, oldest_us=oldest_us)
+            yield from map(packed, compact_rows(rows, plan.value, words=words, oldest_us=oldest_us))
 
-    return partials.mapInArrow(run, from_arrow_schema(PARTIAL_SCHEMA))
+    return partials.mapInArrow(run, from_arrow_schema(PACKED_SCHEMA))
 
 
 def _finisher(
@@ -178,7 +182,7 @@ def whole_questions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Cut rows that are ordered by question into tables that end where a question ends and are not too large."""
     pending: list[pa.RecordBatch] = []
     pending_cells = 0
-    for batch in batches:
+    for batch in map(unpacked, batches):
         if not batch.num_rows:
             continue
         questions = batch.column("question").to_numpy()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -13,10 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from catchment.model.errors import CheckpointError, ConfigurationError
+from catchment.model.rendering import name_sql
 from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.schema import RESERVED_COLUMNS
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay
+from catchment.pipeline.acceptance import judged
 from catchment.pipeline.batches import HEARTBEAT, MicroBatches, StoppedError, now_us
 from catchment.pipeline.files import Folder
 from catchment.pipeline.journal import Journal
@@ -25,7 +29,7 @@ from catchment.pipeline.publications import Catalog, event_id_type, prepared
 from catchment.pipeline.replay import Delivery, check_options
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
 from catchment.pipeline.traffic import Placement
-from catchment.stages import Active, compile_plan
+from catchment.stages import REASON, SIZE, Active, compile_plan
 
 __all__ = ["Job", "stream"]
 
@@ -92,13 +96,20 @@ def stream(
         sink=results,
         resumed_us=now_us(),
     )
-    return Job(work, _start(publications, work, folder, trigger))
+    work.prepare()
+    brokers = overlay.brokers if overlay is not None else None
+    events = judged(prepared(publications, catalog), catalog.schemas, brokers, measured=overlay is not None)
+    return Job(work, lambda attributes: _start(events, attributes, work, folder, trigger))
 
 
-def _start(publications: DataFrame, work: MicroBatches, folder: Folder, trigger: str) -> StreamingQuery:
-    source = publications.withColumn(HEARTBEAT, F.lit(False))
+def _start(
+    events: DataFrame, attributes: Collection[str], work: MicroBatches, folder: Folder, trigger: str
+) -> StreamingQuery:
+    # Spark hands a micro-batch over row by row with all its columns: what nobody asks about is left out before.
+    kept = [name for name in events.columns if name in {*RESERVED_COLUMNS, REASON, SIZE, *attributes}]
+    source = events.select(*(F.col(name_sql(name)) for name in kept)).withColumn(HEARTBEAT, F.lit(False))
     if trigger != AVAILABLE_NOW and work.idle_after_us is not None:
-        source = source.unionByName(_heartbeats(publications))
+        source = source.unionByName(_heartbeats(source.drop(HEARTBEAT)))
     writer = source.writeStream.foreachBatch(work.run).option("checkpointLocation", folder.path("spark"))
     if trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True).start()
@@ -112,17 +123,48 @@ def _heartbeats(publications: DataFrame) -> DataFrame:
     return beats.select(*nothing, F.lit(True).alias(HEARTBEAT))
 
 
+def _has_ended(query: StreamingQuery, timeout_s: float | None) -> bool:
+    try:
+        if timeout_s is None:
+            query.awaitTermination()
+            return True
+        return bool(query.awaitTermination(timeout_s))  # type: ignore[arg-type]  # it takes fractions
+    except StreamingQueryException as error:
+        if StoppedError.__name__ in str(error):
+            return True
+        raise
+
+
 class Job:
     """A running stream. Its methods may be called from any thread."""
 
-    def __init__(self, work: MicroBatches, query: StreamingQuery) -> None:
-        self._work, self._query = work, query
+    def __init__(self, work: MicroBatches, start: Callable[[Collection[str]], StreamingQuery]) -> None:
+        self._work, self._start = work, start
+        self._attributes = frozenset(work.attributes())
+        self._query = start(self._attributes)
+        self._switching, self._is_switching = threading.RLock(), False
 
     def subscribe(self, subscription: Subscription) -> int:
         """Add a subscription; the version of the snapshot that holds it. `wait_for` it to be acknowledged."""
         catalog = self._work.catalog
         compile_plan([Active(subscription)], catalog.schemas, self._work.overlay, open_topics=catalog.is_open)
-        return self._work.journal.subscribe(subscription)
+        with self._switching:
+            self._widen(subscription.query.attributes)
+            return self._work.journal.subscribe(subscription)
+
+    def _widen(self, attributes: Iterable[str]) -> None:
+        """Go on with more columns, where a subscription asks about one that is left out so far."""
+        if self._attributes.issuperset(attributes) or not self.is_active:
+            return
+        self._is_switching = True
+        try:
+            self._work.stop()
+            self._query.stop()
+            self._work.resume()
+            self._attributes |= frozenset(attributes)
+            self._query = self._start(self._attributes)
+        finally:
+            self._is_switching = False
 
     def unsubscribe(self, name: str) -> int:
         """Remove a subscription and its open windows; the version of the snapshot without it."""
@@ -144,7 +186,7 @@ class Job:
 
     @property
     def is_active(self) -> bool:
-        return bool(self._query.isActive)
+        return self._is_switching or bool(self._query.isActive)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -168,20 +210,21 @@ class Job:
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Whether the job has stopped, waiting for it at most so long; raises what made it fail."""
-        try:
-            if timeout_s is None:
-                self._query.awaitTermination()
-                return True
-            return bool(self._query.awaitTermination(timeout_s))  # type: ignore[arg-type]  # it takes fractions
-        except StreamingQueryException as error:
-            if StoppedError.__name__ in str(error):
-                return True
-            raise
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            query = self._query
+            rest = None if deadline is None else max(deadline - time.monotonic(), 0.001)
+            if not _has_ended(query, rest):
+                return False
+            with self._switching:
+                if query is self._query:
+                    return True
 
     def stop(self) -> None:
         """Stop after the batch under way; a later `stream` with the same checkpoint goes on from there."""
-        self._work.stop()
-        self._query.stop()
+        with self._switching:
+            self._work.stop()
+            self._query.stop()
 
     def end(self, timeout_s: float = 600.0) -> None:
         """Stop, and close every open window: no more events will come. The checkpoint is then finished."""

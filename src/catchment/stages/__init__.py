@@ -2,14 +2,18 @@
 
 from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import Finished, finish_rows
-from catchment.stages.matching import PassResult, Wanted, partials_of_accepted, run_pass
+from catchment.stages.matching import HEADER_BYTES, REASON, SIZE, PassResult, Wanted, partials_of_accepted, run_pass
 from catchment.stages.merging import Selection
 from catchment.stages.partials import PARTIAL_SCHEMA
 from catchment.stages.plan import Active, Plan, compile_plan
-from catchment.stages.wire import crossings_from, pass_rows, pass_schema
+from catchment.stages.wire import PACKED_SCHEMA, crossings_from, packed, pass_rows, pass_schema, unpacked
 
 __all__ = [
+    "HEADER_BYTES",
+    "PACKED_SCHEMA",
     "PARTIAL_SCHEMA",
+    "REASON",
+    "SIZE",
     "Active",
     "Finished",
     "PassResult",
@@ -20,8 +24,10 @@ __all__ = [
     "compile_plan",
     "crossings_from",
     "finish_rows",
+    "packed",
     "partials_of_accepted",
     "pass_rows",
     "pass_schema",
     "run_pass",
+    "unpacked",
 ]

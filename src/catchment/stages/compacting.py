@@ -52,6 +52,7 @@ def _record(cells: Cells, one: Instance, kept: Ints, groups: pa.Array, words: in
         "question": one.question.id,
         "part": one.part.id,
         "first": int(cells.slices[kept[0]]),
+        "until_us": int(one.question.layout.window.until_us(cells.slices[kept].max())),
         "slices": cells.slices[kept],
         "groups": groups.take(pa.array(cells.group[kept])).to_pylist() if grouped else _EMPTY,
         "publications": cells.publications[kept],

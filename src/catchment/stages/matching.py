@@ -17,10 +17,16 @@ from catchment.model.events import problems
 from catchment.stages.partials import partials_of
 from catchment.stages.plan import Plan, TopicPlan
 
-__all__ = ["Crossings", "PassResult", "Wanted", "partials_of_accepted", "run_pass"]
+__all__ = ["HEADER_BYTES", "REASON", "SIZE", "Crossings", "PassResult", "Wanted", "partials_of_accepted", "run_pass"]
 
 Ints = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.int32]
+
+
+REASON, SIZE = "__reason", "__size"
+"""Columns of publications that were judged or measured before they came here."""
+HEADER_BYTES = 24
+"""Id, topic and time of an event on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,7 @@ class PassResult:
 
 def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us: int | None = None) -> PassResult:
     """Match a batch of publications, cast to the plan's types, against all subscriptions at once."""
-    topics = plan.schemas if "*" not in plan.schemas else None
-    reasons = problems(batch, topics, plan.brokers if plan.has_overlay else None)
+    reasons = _problems(plan, batch)
     everything = np.arange(batch.num_rows)
     refused_rows, refused_reasons = everything[:0], pa.array([], pa.string())
     accepted = everything
@@ -93,6 +98,14 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
         if wanted.crossings:
             crossings.append(_crossings(topic, rows, events, slots, origins))
     return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings)
+
+
+def _problems(plan: Plan, batch: pa.RecordBatch) -> pa.Array | None:
+    if REASON in batch.schema.names:
+        reasons = batch.column(REASON)
+        return reasons if reasons.null_count < len(reasons) else None
+    topics = plan.schemas if "*" not in plan.schemas else None
+    return problems(batch, topics, plan.brokers if plan.has_overlay else None)
 
 
 def partials_of_accepted(plan: Plan, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -172,12 +185,11 @@ def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pa
     )
 
 
-HEADER_BYTES = 24
-"""Id, topic and time of an event on the wire."""
-
-
 def event_bytes(batch: pa.RecordBatch) -> npt.NDArray[Any]:
     """The size of each event on the wire: a header, and what each attribute that is there takes."""
+    if SIZE in batch.schema.names:
+        measured: npt.NDArray[Any] = batch.column(SIZE).to_numpy()
+        return measured
     sizes = np.full(batch.num_rows, HEADER_BYTES, np.int64)
     for name in batch.schema.names:
         if name in ("event_id", "topic", "broker", "ts"):

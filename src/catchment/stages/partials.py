@@ -1,7 +1,8 @@
 """Partials as columns: what crosses from matching to merging, and how matched events become them.
 
 One row is one part of one question over the cells that a batch of events touched: parallel lists, rising by slice.
-Lists that a state does not use are empty; `count` is empty where it equals `publications`.
+Lists that a state does not use are empty; `count` is empty where it equals `publications`. No window needs the row once
+the watermark has reached `until_us`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PARTIAL_SCHEMA = pa.schema(
         ("question", pa.int64()),
         ("part", pa.int64()),
         ("first", pa.int64()),
+        ("until_us", pa.int64()),
         ("slices", pa.list_(pa.int64())),
         ("groups", pa.list_(pa.string())),
         ("publications", pa.list_(pa.int64())),
@@ -172,6 +174,7 @@ def _rows(topic: TopicPlan, cells: _Cells, coded: list[Coded], first_layout: int
         "question": pa.array(topic.parts.questions[parts]),
         "part": pa.array(topic.parts.ids[parts]),
         "first": pa.array(slices[starts]),
+        "until_us": pa.array(_until_us(slices, starts, topic.parts.layouts[parts], topic)),
         "slices": _lists(slices, lengths),
         "groups": _lists(groups, lengths, grouped),
         "publications": _lists(cells.publications, lengths),
@@ -184,6 +187,14 @@ def _rows(topic: TopicPlan, cells: _Cells, coded: list[Coded], first_layout: int
         "blob": _list_array(pa.array(blobs, pa.binary()), np.where(uses["blob"], lengths, 0)),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=PARTIAL_SCHEMA)
+
+
+def _until_us(slices: Ints, starts: Ints, layouts: Ints, topic: TopicPlan) -> Ints:
+    last = np.maximum.reduceat(slices, starts) if len(starts) else starts
+    for number in np.unique(layouts).tolist():
+        here = layouts == number
+        last[here] = topic.layouts[number].window.until_us(last[here])
+    return last
 
 
 def _meaning(cells: _Cells, coded: list[Coded], layouts: Ints) -> tuple[Ints, npt.NDArray[Any]]:

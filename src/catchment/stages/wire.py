@@ -7,6 +7,9 @@ refused    reason          events refused    –
 late       broker          events dropped    –
 clock      broker          –                 latest time stamp, accepted events
 crossing   –               –                 per row: origin, wanted at, wanted raw at, messages, bytes
+
+Lists of numbers travel as bytes. To Arrow that is the same memory under another name; to Spark it is one value instead
+of thousands, which it would copy one by one wherever it reads, shuffles or writes a row.
 """
 
 from __future__ import annotations
@@ -20,9 +23,52 @@ import pyarrow as pa
 from catchment.stages.matching import Crossings, PassResult
 from catchment.stages.partials import PARTIAL_SCHEMA
 
-__all__ = ["crossings_from", "pass_rows", "pass_schema"]
+__all__ = ["PACKED_SCHEMA", "crossings_from", "packed", "pass_rows", "pass_schema", "unpacked"]
 
 Ints = npt.NDArray[np.int64]
+
+WIDTH = 8
+"""Bytes of a number."""
+
+
+def _is_numbers(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) and kind.value_type in (pa.int64(), pa.float64())
+
+
+PACKED_SCHEMA = pa.schema(
+    [field.with_type(pa.binary()) if _is_numbers(field.type) else field for field in PARTIAL_SCHEMA]
+)
+
+
+def packed(partials: pa.RecordBatch) -> pa.RecordBatch:
+    """Partials as PACKED_SCHEMA."""
+    columns = [_bytes_of(column) if _is_numbers(column.type) else column for column in partials.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=PACKED_SCHEMA)
+
+
+def unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with the columns of PACKED_SCHEMA, and maybe others, with lists of numbers again."""
+    columns, names = [], rows.schema.names
+    for name, column in zip(names, rows.columns, strict=True):
+        known = PARTIAL_SCHEMA.get_field_index(name)
+        is_packed = known >= 0 and _is_numbers(PARTIAL_SCHEMA.field(known).type)
+        columns.append(_numbers_of(column, PARTIAL_SCHEMA.field(known).type.value_type) if is_packed else column)
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _bytes_of(lists: pa.ListArray) -> pa.BinaryArray:
+    values = lists.values
+    offsets = (lists.offsets.to_numpy() + values.offset) * WIDTH
+    data = values.buffers()[1] or pa.py_buffer(b"")
+    return pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(offsets.astype(np.int32)), data])
+
+
+def _numbers_of(texts: pa.BinaryArray, kind: pa.DataType) -> pa.ListArray:
+    _, offsets, data = texts.buffers()
+    places = np.frombuffer(offsets, np.int32, len(texts) + 1, texts.offset * 4) if len(texts) else np.zeros(1, np.int32)
+    size = data.size // WIDTH if data is not None else 0
+    values = pa.Array.from_buffers(kind, size, [None, data if data is not None else pa.py_buffer(b"")])
+    return pa.ListArray.from_arrays(pa.array(places // WIDTH, pa.int32()), values)
 
 
 def pass_schema(event_id: pa.DataType) -> pa.Schema:
@@ -32,7 +78,7 @@ def pass_schema(event_id: pa.DataType) -> pa.Schema:
             ("name", pa.string()),
             ("ids", pa.list_(event_id)),
             ("numbers", pa.list_(pa.int64())),
-            *PARTIAL_SCHEMA,
+            *PACKED_SCHEMA,
         ]
     )
 
@@ -41,7 +87,7 @@ def pass_rows(result: PassResult, batch: pa.RecordBatch) -> list[pa.RecordBatch]
     """The rows of one batch's results."""
     ids = batch.column("event_id")
     schema = pass_schema(ids.type)
-    rows = [_partial_rows(partials, schema) for partials in result.partials]
+    rows = [_partial_rows(packed(partials), schema) for partials in result.partials]
     for names, delivered in result.deliveries:
         rows += _grouped(schema, "delivery", names, delivered)
     refused, reasons = result.refused
