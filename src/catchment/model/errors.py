@@ -6,6 +6,7 @@
     ├── SchemaError            a topic or column whose type no subscription can use
     ├── EventError             data that is no event: NaN, wrong type, missing column, time out of range
     ├── AggregateOverflowError an integer sum that does not fit 64 bits
+    ├── FrameError             bytes that are no message, or of another version
     ├── OverlayError           a broker or link that is not there, or an overlay in pieces
     ├── ConfigurationError     a TOML file, option or environment that says something impossible
     └── CheckpointError        a checkpoint that belongs to another job
@@ -20,6 +21,7 @@ __all__ = [
     "ConfigurationError",
     "EventError",
     "FilterError",
+    "FrameError",
     "OverlayError",
     "SchemaError",
     "SubscriptionError",
@@ -48,6 +50,10 @@ class EventError(CatchmentError):
 
 class AggregateOverflowError(CatchmentError):
     """A sum of integers beyond 64 bits; wrapping around would be a wrong answer."""
+
+
+class FrameError(CatchmentError):
+    """Bytes that are no message between clients and brokers."""
 
 
 class OverlayError(CatchmentError):

@@ -188,7 +188,12 @@ class MicroBatches:
             events = self._without_repeats(events, before, batch)
         wanted = Wanted(partials=True, deliveries=True, crossings=self.overlay is not None, origins=self._words > 0)
         rows = shared_pass.match(events, plan, broadcast, wanted, before.watermark_us)
-        rows.write.mode("overwrite").parquet(self.journal.folder.path(f"state/{folder}"))
+        self._write_state(rows, folder)
+
+    def _write_state(self, rows: DataFrame, folder: str) -> None:
+        # Its bytes hardly ever repeat, and looking for those that do costs more than writing them.
+        writer = rows.write.mode("overwrite").option("parquet.enable.dictionary", "false")
+        writer.parquet(self.journal.folder.path(f"state/{folder}"))
 
     def _without_repeats(self, events: DataFrame, before: Ledger, batch: int) -> DataFrame:
         path = self.journal.folder.path
@@ -316,8 +321,7 @@ class MicroBatches:
         rows = shared_pass.compact(partials, broadcast, self._words, after.watermark_us)
         fixed = [F.lit("partial").alias("kind")]
         fixed += [F.lit(None).cast(self._schema[name].dataType).alias(name) for name in ("name", "ids", "numbers")]
-        path = self.journal.folder.path(f"state/{folder}")
-        rows.select(*fixed, *PACKED_SCHEMA.names).write.mode("overwrite").parquet(path)
+        self._write_state(rows.select(*fixed, *PACKED_SCHEMA.names), folder)
         until_us = max(state.until_us for state in after.live)
         return msgspec.structs.replace(after, live=(LiveState(folder, until_us),))
 

@@ -1,0 +1,580 @@
+"""The broker: a state machine that forwards events to those who want them.
+
+    receive(frame, now_us)    a frame has come; False if there is no room for what it sets off, keep it and try again
+    take_output()             frames to send, each once, in order per peer
+    timer_us()                when it wants to be woken
+    handle_timer(now_us)      that time has come
+    attach / detach           a client has come to this broker, or gone
+
+Rule 1: no input or output, no clock, no chance: the same calls give the same frames.
+Rule 2: what goes to a neighbour is the difference to what it was last told; nothing is never told.
+Rule 3: an answer to a change, towards whoever caused it, waits for the answers of all others that it set off.
+Rule 4: peers are visited in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from catchment.broker import messages as m
+from catchment.broker.advice import Advice
+from catchment.broker.frames import Frame, decode
+from catchment.broker.routing import Before, Matched, Routes, combined
+from catchment.broker.summaries import SUMMARIES
+from catchment.broker.weaving import Failure, Weaver
+from catchment.model.errors import CatchmentError, ConfigurationError, FrameError
+from catchment.model.events import problems
+from catchment.model.filter import NO_EVENT, Filter
+from catchment.model.schema import Schema, Type
+from catchment.model.subscription import Subscription
+
+__all__ = ["Broker", "Forwarding", "Send", "Settings"]
+
+Forwarding = Literal["advertised", "flooded"]
+DEDUPLICATION_US = 120_000_000
+CONTROL, EVENTS = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A frame, and to whom."""
+
+    to: str
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What brokers of one overlay agree on."""
+
+    schemas: Mapping[str, Schema]
+    forwarding: Forwarding = "advertised"
+    """Where subscriptions go: towards publishers, or everywhere."""
+    summary: Literal["bound", "covering", "each"] = "covering"
+    queue_max: int = 10_000
+    """Frames of one traffic class that may wait for one peer."""
+    remembered_max: int = 1_000_000
+    """Ids of events that are remembered against repetition."""
+
+    def __post_init__(self) -> None:
+        if self.forwarding not in ("advertised", "flooded"):
+            raise ConfigurationError(f"forwarding is {self.forwarding!r}; accepted are 'advertised' and 'flooded'")
+        if self.summary not in SUMMARIES:
+            raise ConfigurationError(f"summary is {self.summary!r}; accepted are {', '.join(SUMMARIES)}")
+        for name in ("queue_max", "remembered_max"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A neighbour or a client."""
+
+    queues: tuple[deque[Frame], deque[Frame]] = field(default_factory=lambda: (deque(), deque()))
+    received: list[int] = field(default_factory=lambda: [0, 0])
+    """The last sequence that came, by traffic class."""
+    sent: list[int] = field(default_factory=lambda: [0, 0])
+    asked: int = 0
+    """The last frame to it that it has to confirm."""
+    confirmed: int = 0
+    turn: int = CONTROL
+    topics: set[str] = field(default_factory=set)
+    """Of a client, what it advertises."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An answer that is due once others have answered."""
+
+    peer: str
+    answer: m.Message
+    needs: dict[str, int]
+
+
+class Broker:
+    """One broker of an overlay, whose `neighbours` are those of the tree that messages follow."""
+
+    def __init__(self, name: str, neighbours: Iterable[str], settings: Settings, advice: Iterable[Advice] = ()) -> None:
+        self.name, self.settings = name, settings
+        self.neighbours = tuple(sorted(set(neighbours)))
+        self.counters: Counter[str] = Counter()
+        self._peers = {neighbour: _Peer() for neighbour in self.neighbours}
+        self._clients: set[str] = set()
+        self._routes: dict[str, Routes] = {}
+        self._subscribed: dict[tuple[str, str], str] = {}
+        self._waiting: list[_Waiting] = []
+        self._remembered: dict[Any, int] = {}
+        self._sequence = 0
+        self._now_us = 0
+        self._pending: dict[str, Any] = {}
+        self._weaver = Weaver(self, advice)
+
+    # -- the boundary ---------------------------------------------------------------------------------------------
+
+    def receive_bytes(self, data: bytes, now_us: int) -> bool:
+        """As `receive`; what does not decode is counted and otherwise ignored."""
+        try:
+            frame = decode(data)
+        except FrameError:
+            self.counters["frames that do not decode"] += 1
+            return True
+        return self.receive(frame, now_us)
+
+    def receive(self, frame: Frame, now_us: int) -> bool:
+        self._now_us = now_us
+        peer = self._peers.get(frame.sender)
+        if peer is None:
+            self.counters["frames of strangers"] += 1
+            return True
+        message = frame.message
+        kind = EVENTS if message.is_event else CONTROL
+        if frame.sequence <= peer.received[kind]:
+            self.counters["frames that came again"] += 1
+            return True
+        if frame.sequence > peer.received[kind] + 1:
+            self.counters["frames that came too early"] += 1
+            return True
+        handlers = self._FROM_CLIENT if frame.sender in self._clients else self._FROM_NEIGHBOUR
+        handler = handlers.get(type(message))
+        if handler is None:
+            peer.received[kind] += 1
+            self.counters["messages out of place"] += 1
+            return True
+        if not self._has_room(kind) and not isinstance(message, m.PublishEvents):
+            return False
+        peer.received[kind] += 1
+        handler(self, message, frame.sender, frame.sequence)
+        return True
+
+    def take_output(self, most: int | None = None) -> list[Send]:
+        """Queued frames; of each peer control and events in turn, so that neither waits for all of the other."""
+        taken: list[Send] = []
+        for name in sorted(self._peers):
+            peer = self._peers[name]
+            while any(peer.queues) and (most is None or len(taken) < most):
+                queue = peer.queues[peer.turn] or peer.queues[1 - peer.turn]
+                peer.turn = 1 - peer.turn
+                taken.append(Send(name, queue.popleft()))
+        return taken
+
+    def timer_us(self) -> int | None:
+        return self._weaver.timer_us()
+
+    def handle_timer(self, now_us: int) -> None:
+        self._now_us = now_us
+        self._weaver.wake()
+
+    def attach(self, client: str) -> None:
+        """A client has come."""
+        if client in self._peers:
+            raise ConfigurationError(f"{client!r} is already known to broker {self.name!r}; accepted are new names")
+        self._peers[client] = _Peer()
+        self._clients.add(client)
+
+    def detach(self, client: str, now_us: int) -> None:
+        """A client has gone, and what it wanted and advertised with it."""
+        if client not in self._clients:
+            known = ", ".join(sorted(self._clients)) or "none"
+            raise ConfigurationError(f"no client {client!r} is at broker {self.name!r}; there are {known}")
+        self._now_us = now_us
+        for owner, name in sorted(self._subscribed):
+            if owner == client:
+                self._unsubscribe(client, name)
+        for topic in sorted(self._peers[client].topics):
+            self._stop_advertising(topic, client)
+        self._clients.remove(client)
+        del self._peers[client]
+        self._waiting = [one for one in self._waiting if one.peer != client]
+
+    # -- what the host and advice may look at -----------------------------------------------------------------------
+
+    @property
+    def now_us(self) -> int:
+        return self._now_us
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The last failures of advice."""
+        return tuple(self._weaver.failures)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing is queued and nobody waits for an answer."""
+        return not self._waiting and not any(queue for peer in self._peers.values() for queue in peer.queues)
+
+    def routes(self, topic: str) -> Routes:
+        if topic not in self._routes:
+            make = SUMMARIES[self.settings.summary]
+            self._routes[topic] = Routes(self.settings.schemas[topic].with_implicit(), self.neighbours, make)
+        return self._routes[topic]
+
+    def table_sizes(self) -> dict[str, int]:
+        """How large everything is that could grow."""
+        routes = self._routes.values()
+        return {
+            "filters of neighbours": sum(len(one) for r in routes for one in r.wanted.values()),
+            "subscriptions": len(self._subscribed),
+            "advertisements": sum(len(r.advertisers) for r in routes),
+            "waiting answers": len(self._waiting),
+            "remembered ids": len(self._remembered),
+            "queued frames": sum(len(queue) for peer in self._peers.values() for queue in peer.queues),
+        }
+
+    def send(self, to: str, message: m.Message) -> int:
+        """Queue a message; its sequence."""
+        peer = self._peers[to]
+        kind = EVENTS if message.is_event else CONTROL
+        peer.sent[kind] += 1
+        peer.queues[kind].append(Frame(self.name, peer.sent[kind], message))
+        return peer.sent[kind]
+
+    def _has_room(self, kind: int) -> bool:
+        return all(len(peer.queues[kind]) < self.settings.queue_max for peer in self._peers.values())
+
+    # -- requests of clients ----------------------------------------------------------------------------------------
+
+    def _answer(self, client: str, request: int, act: Callable[[], None]) -> None:
+        """Acknowledge a request once all has taken effect that it set off; or say why it has none."""
+        try:
+            act()
+        except CatchmentError as error:
+            self.send(client, m.Refused(request, str(error)))
+            return
+        self._when_confirmed(client, m.Acknowledged(request))
+
+    def _advertise_topic(self, message: m.AdvertiseTopic, client: str, sequence: int) -> None:
+        def act() -> None:
+            self._require_topic(message.topic)
+            if message.topic not in self._peers[client].topics:
+                self._peers[client].topics.add(message.topic)
+                self._start_advertising(message.topic, client)
+
+        self._answer(client, message.request, act)
+
+    def _unadvertise_topic(self, message: m.UnadvertiseTopic, client: str, sequence: int) -> None:
+        def act() -> None:
+            self._require_advertised(message.topic, client)
+            self._peers[client].topics.remove(message.topic)
+            self._stop_advertising(message.topic, client)
+
+        self._answer(client, message.request, act)
+
+    def _subscribe_to(self, message: m.SubscribeTo, client: str, sequence: int) -> None:
+        def act() -> None:
+            if (client, message.name) in self._subscribed:
+                raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
+            subscription = Subscription(message.name, self.name, sql=message.sql)
+            query = subscription.within(self.settings.schemas)
+            if query.aggregate is not None:
+                raise ConfigurationError(f"subscription {message.name!r} aggregates; accepted here are regular ones")
+            self._subscribed[client, message.name] = query.topic
+            self._pending = {"name": message.name, "columns": query.columns}
+            before = self._weaver.call("sub_add", query.topic, query.where, client)
+            self._tell_neighbours(query.topic, [before])
+
+        self._answer(client, message.request, act)
+
+    def _unsubscribe_from(self, message: m.UnsubscribeFrom, client: str, sequence: int) -> None:
+        def act() -> None:
+            if (client, message.name) not in self._subscribed:
+                known = ", ".join(sorted(name for owner, name in self._subscribed if owner == client)) or "none"
+                raise ConfigurationError(f"subscription {message.name!r} is not there; there are {known}")
+            self._unsubscribe(client, message.name)
+
+        self._answer(client, message.request, act)
+
+    def _unsubscribe(self, client: str, name: str) -> None:
+        topic = self._subscribed.pop((client, name))
+        condition, _ = self.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
+        self._pending = {"name": name}
+        before = self._weaver.call("sub_del", topic, condition, client)
+        self._tell_neighbours(topic, [before])
+
+    def _publish_events(self, message: m.PublishEvents, client: str, sequence: int) -> None:
+        try:
+            self._require_topic(message.topic)
+            self._require_advertised(message.topic, client)
+            if not self._has_room(EVENTS):
+                raise ConfigurationError(
+                    f"a queue of broker {self.name!r} is full with {self.settings.queue_max} frames; try again later"
+                )
+            events = self._stamped(message)
+        except CatchmentError as error:
+            self.send(client, m.Refused(message.request, str(error)))
+            return
+        self.send(client, m.Acknowledged(message.request))
+        if events.num_rows:
+            self._forward(message.topic, events, client)
+
+    def _require_topic(self, topic: str) -> None:
+        if topic not in self.settings.schemas:
+            raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(self.settings.schemas))}")
+
+    def _require_advertised(self, topic: str, client: str) -> None:
+        topics = self._peers[client].topics
+        if topic not in topics:
+            advertised = ", ".join(sorted(topics)) or "none"
+            raise ConfigurationError(f"topic {topic!r} is not advertised by {client!r}; advertised: {advertised}")
+
+    def _stamped(self, message: m.PublishEvents) -> pa.RecordBatch:
+        """The events with id, ingress broker and time stamp; without those that came before."""
+        given, rows = message.events, message.events.num_rows
+        schema = self.settings.schemas[message.topic]
+        columns: dict[str, pa.Array] = {"event_id": self._ids(given, rows)}
+        columns["broker"] = pa.array([self.name] * rows, pa.string())
+        now = pa.scalar(self._now_us, pa.int64()).cast(Type.TIMESTAMP.arrow)
+        times = given.column("ts") if "ts" in given.schema.names else pa.nulls(rows, Type.TIMESTAMP.arrow)
+        columns["ts"] = _typed("ts", times, Type.TIMESTAMP).fill_null(now)
+        for name in given.schema.names:
+            if name not in ("event_id", "topic", "broker", "ts"):
+                if name not in schema:
+                    known = ", ".join(sorted(schema))
+                    raise ConfigurationError(f"topic {message.topic!r} has no attribute {name!r}; it has {known}")
+                columns[name] = _typed(name, given.column(name), schema[name])
+        events = pa.RecordBatch.from_pydict(columns)
+        whole = events.append_column("topic", pa.array([message.topic] * rows, pa.string()))
+        wrong = problems(whole, None, None)
+        if wrong is not None:
+            raise ConfigurationError(f"an event is refused: {wrong.drop_null()[0].as_py()}")
+        return self._without_repeats(events)
+
+    def _ids(self, given: pa.RecordBatch, rows: int) -> pa.Array:
+        supplied = given.column("event_id").to_pylist() if "event_id" in given.schema.names else [None] * rows
+        ids = []
+        for one in supplied:
+            self._sequence += one is None
+            ids.append(f"{self.name}/{self._sequence}" if one is None else str(one))
+        return pa.array(ids, pa.string())
+
+    def _without_repeats(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        while self._remembered:
+            oldest = next(iter(self._remembered))
+            if self._now_us - self._remembered[oldest] <= DEDUPLICATION_US:
+                break
+            del self._remembered[oldest]
+        if len(self._remembered) + events.num_rows > self.settings.remembered_max:
+            raise ConfigurationError(
+                f"broker {self.name!r} remembers {len(self._remembered)} ids of the last 120 seconds; "
+                f"accepted are {self.settings.remembered_max}: publish more slowly"
+            )
+        fresh = []
+        for row, one in enumerate(events.column("event_id").to_pylist()):
+            if one in self._remembered:
+                self.counters["events that came again"] += 1
+            else:
+                self._remembered[one] = self._now_us
+                fresh.append(row)
+        return events if len(fresh) == events.num_rows else events.take(pa.array(fresh, pa.int64()))
+
+    # -- messages of neighbours -------------------------------------------------------------------------------------
+
+    def _advertised(self, message: m.Advertised, neighbour: str, sequence: int) -> None:
+        if self._is_known(message.topic):
+            self._weaver.attached = message.extras
+            self._start_advertising(message.topic, neighbour)
+        self._when_confirmed(neighbour, m.Confirmed(sequence))
+
+    def _unadvertised(self, message: m.Unadvertised, neighbour: str, sequence: int) -> None:
+        if self._is_known(message.topic):
+            self._weaver.attached = message.extras
+            self._stop_advertising(message.topic, neighbour)
+        self._when_confirmed(neighbour, m.Confirmed(sequence))
+
+    def _neighbour_subscribed(self, message: m.Subscribed, neighbour: str, sequence: int) -> None:
+        if self._is_known(message.topic):
+            self._weaver.attached = message.extras
+            wanted = self.routes(message.topic).wanted[neighbour]
+            befores = [
+                self._weaver.call("sub_add", message.topic, condition, neighbour)
+                for condition in dict.fromkeys(message.added)
+                if condition not in wanted and self._fits(message.topic, condition)
+            ]
+            for condition in message.dropped:
+                if condition in wanted:
+                    befores.append(self._weaver.call("sub_del", message.topic, condition, neighbour))
+                else:
+                    self.counters["filters dropped that were never added"] += 1
+            self._tell_neighbours(message.topic, befores)
+        self._when_confirmed(neighbour, m.Confirmed(sequence))
+
+    def _published(self, message: m.Published, neighbour: str, sequence: int) -> None:
+        if self._is_known(message.topic):
+            self._weaver.attached = message.extras
+            self._forward(message.topic, message.events, neighbour)
+
+    def _confirmed(self, message: m.Confirmed, neighbour: str, sequence: int) -> None:
+        peer = self._peers[neighbour]
+        if message.sequence > peer.asked:
+            self.counters["confirmations of what was never asked"] += 1
+            return
+        peer.confirmed = max(peer.confirmed, message.sequence)
+        # To one peer answers come in order, as a later one needs all that an earlier one does. Between peers none may
+        # wait for another: two neighbours could then wait for each other.
+        done = [one for one in self._waiting if self._is_complete(one)]
+        self._waiting = [one for one in self._waiting if not self._is_complete(one)]
+        for one in done:
+            self.send(one.peer, one.answer)
+
+    def _is_complete(self, waiting: _Waiting) -> bool:
+        return all(self._peers[neighbour].confirmed >= asked for neighbour, asked in waiting.needs.items())
+
+    def _told(self, message: m.Told, neighbour: str, sequence: int) -> None:
+        self._weaver.deliver(message, neighbour)
+
+    def _is_known(self, topic: str) -> bool:
+        if topic not in self.settings.schemas:
+            self.counters["messages about unknown topics"] += 1
+            return False
+        return True
+
+    def _fits(self, topic: str, condition: Filter) -> bool:
+        try:
+            condition.within(self.routes(topic).schema)
+        except CatchmentError:
+            self.counters["filters that do not fit their topic"] += 1
+            return False
+        return True
+
+    # -- the steps that advice may stand in for ---------------------------------------------------------------------
+
+    def _start_advertising(self, topic: str, peer: str) -> None:
+        if peer in self.routes(topic).advertisers:
+            return
+        self._weaver.call("ad_add", topic, peer)
+        self._update_advertisements(topic)
+        if peer in self.neighbours and self.settings.forwarding == "advertised":
+            self._tell(topic, peer, added=self.routes(topic).summaries[peer].told)
+
+    def _stop_advertising(self, topic: str, peer: str) -> None:
+        if peer not in self.routes(topic).advertisers:
+            return
+        self._weaver.call("ad_del", topic, peer)
+        self._update_advertisements(topic)
+        if peer in self.neighbours and self.settings.forwarding == "advertised":
+            self._tell(topic, peer, dropped=self.routes(topic).summaries[peer].told)
+
+    def _update_advertisements(self, topic: str) -> None:
+        routes = self.routes(topic)
+        for neighbour, is_due in list(routes.advertisement_changes()):
+            extras = self._weaver.call_sending("ad_send" if is_due else "unad_send", topic, neighbour)
+            if is_due and neighbour in routes.advertised_to:
+                self._ask(neighbour, m.Advertised(topic, extras))
+            elif not is_due and neighbour not in routes.advertised_to:
+                self._ask(neighbour, m.Unadvertised(topic, extras))
+
+    def _tell_neighbours(self, topic: str, befores: list[Mapping[str, Before]]) -> None:
+        routes = self.routes(topic)
+        for neighbour, shift in sorted(combined(befores).items()):
+            if self.settings.forwarding == "flooded" or neighbour in routes.advertisers:
+                self._tell(topic, neighbour, added=shift.risen, dropped=shift.sunk)
+
+    def _tell(
+        self, topic: str, neighbour: str, *, added: tuple[Filter, ...] = (), dropped: tuple[Filter, ...] = ()
+    ) -> None:
+        """The new before the old, in one message, so that no event falls between the two."""
+        self._pending = {"added": (), "dropped": ()}
+        extras: m.Extras = {}
+        if added:
+            extras |= self._weaver.call_sending("sub_send", topic, added, neighbour)
+        if dropped:
+            extras |= self._weaver.call_sending("unsub_send", topic, dropped, neighbour)
+        pending = self._pending
+        if pending["added"] or pending["dropped"]:
+            self._ask(neighbour, m.Subscribed(topic, pending["added"], pending["dropped"], extras))
+
+    def _ask(self, neighbour: str, message: m.Message) -> None:
+        self._peers[neighbour].asked = self.send(neighbour, message)
+
+    def _when_confirmed(self, peer: str, answer: m.Message) -> None:
+        self._weaver.attached = {}
+        needs = {
+            n: self._peers[n].asked
+            for n in self.neighbours
+            if n != peer and self._peers[n].asked > self._peers[n].confirmed
+        }
+        if needs:
+            self._waiting.append(_Waiting(peer, answer, needs))
+        else:
+            self.send(peer, answer)
+
+    def _forward(self, topic: str, events: pa.RecordBatch, upstream: str) -> None:
+        matched: Matched = self._weaver.call("pub_match", topic, events)
+        self._weaver.call("pub_send", topic, events, matched, upstream)
+        self._weaver.attached = {}
+
+    # -- the broker's own steps at the joinpoints --------------------------------------------------------------------
+
+    def own_ad_add(self, topic: str, peer: str) -> None:
+        self.routes(topic).advertisers.add(peer)
+
+    def own_ad_del(self, topic: str, peer: str) -> None:
+        self.routes(topic).advertisers.discard(peer)
+
+    def own_sub_add(self, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        if peer in self._clients:
+            return self.routes(topic).add_subscription(peer, self._pending["name"], condition, self._pending["columns"])
+        return self.routes(topic).add_neighbour_filter(peer, condition)
+
+    def own_sub_del(self, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        if peer in self._clients:
+            return self.routes(topic).remove_subscription(peer, self._pending["name"])
+        return self.routes(topic).remove_neighbour_filter(peer, condition)
+
+    def own_pub_match(self, topic: str, events: pa.RecordBatch) -> Matched:
+        return self.routes(topic).match(events)
+
+    def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
+        for neighbour, rows in matched.neighbours.items():
+            if neighbour != upstream:
+                self.send(neighbour, m.Published(topic, _taken(events, rows)))
+        for client, wanted in sorted(matched.clients.items()):
+            rows = np.unique(np.concatenate(list(wanted.values())))
+            places = {name: tuple(np.searchsorted(rows, of).tolist()) for name, of in sorted(wanted.items())}
+            self.send(client, m.Delivered(topic, _taken(events, rows), places))
+
+    def own_sub_send(self, topic: str, added: tuple[Filter, ...], neighbour: str) -> None:
+        self._pending["added"] += added
+
+    def own_unsub_send(self, topic: str, dropped: tuple[Filter, ...], neighbour: str) -> None:
+        self._pending["dropped"] += dropped
+
+    def own_ad_send(self, topic: str, neighbour: str) -> None:
+        self.routes(topic).advertised_to.add(neighbour)
+
+    def own_unad_send(self, topic: str, neighbour: str) -> None:
+        self.routes(topic).advertised_to.discard(neighbour)
+
+    _FROM_CLIENT: Mapping[type, Callable[..., None]] = {
+        m.AdvertiseTopic: _advertise_topic,
+        m.UnadvertiseTopic: _unadvertise_topic,
+        m.SubscribeTo: _subscribe_to,
+        m.UnsubscribeFrom: _unsubscribe_from,
+        m.PublishEvents: _publish_events,
+    }
+    _FROM_NEIGHBOUR: Mapping[type, Callable[..., None]] = {
+        m.Advertised: _advertised,
+        m.Unadvertised: _unadvertised,
+        m.Subscribed: _neighbour_subscribed,
+        m.Published: _published,
+        m.Confirmed: _confirmed,
+        m.Told: _told,
+    }
+
+
+def _taken(events: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
+    return events if len(rows) == events.num_rows else events.take(pa.array(rows))
+
+
+def _typed(name: str, column: pa.Array, kind: Type) -> pa.Array:
+    if column.type == kind.arrow:
+        return column
+    try:
+        return column.cast(kind.arrow)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ConfigurationError(f"attribute {name!r} is of type {column.type}; accepted is {kind.value}") from None

@@ -1,0 +1,238 @@
+"""What clients and brokers say to each other.
+
+    client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents
+    broker ─► client     Acknowledged Refused Delivered
+    broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed Told
+
+Rule 1: messages are frozen values; `str` of one is a line of a trace.
+Rule 2: what an advice adds to a message travels under the advice's name, and nobody else reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from catchment.model.filter import Filter
+
+__all__ = [
+    "Acknowledged",
+    "AdvertiseTopic",
+    "Advertised",
+    "Confirmed",
+    "Delivered",
+    "Extras",
+    "Message",
+    "PublishEvents",
+    "Published",
+    "Refused",
+    "SubscribeTo",
+    "Subscribed",
+    "Told",
+    "UnadvertiseTopic",
+    "Unadvertised",
+    "UnsubscribeFrom",
+]
+
+Extras = dict[str, bytes]
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """The base of all messages."""
+
+    @property
+    def is_event(self) -> bool:
+        """Whether it is of the traffic class of events, and not of control."""
+        return isinstance(self, (PublishEvents, Published, Delivered))
+
+
+# -- client to broker -------------------------------------------------------------------------------------------------
+
+
+class AdvertiseTopic(_Message, frozen=True):
+    """A client will publish events of a topic."""
+
+    request: int
+    topic: str
+
+    def __str__(self) -> str:
+        return f"advertise {self.topic}"
+
+
+class UnadvertiseTopic(_Message, frozen=True):
+    """A client will publish no more events of a topic."""
+
+    request: int
+    topic: str
+
+    def __str__(self) -> str:
+        return f"unadvertise {self.topic}"
+
+
+class SubscribeTo(_Message, frozen=True):
+    """A client wants what some SQL asks for."""
+
+    request: int
+    name: str
+    sql: str
+
+    def __str__(self) -> str:
+        return f"subscribe {self.name}: {self.sql}"
+
+
+class UnsubscribeFrom(_Message, frozen=True):
+    """A client wants no more of a subscription."""
+
+    request: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"unsubscribe {self.name}"
+
+
+class PublishEvents(_Message, frozen=True):
+    """A client publishes events of a topic that it has advertised."""
+
+    request: int
+    topic: str
+    events: pa.RecordBatch
+
+    def __str__(self) -> str:
+        return f"publish {self.topic} {_ids(self.events)}"
+
+
+# -- broker to client -------------------------------------------------------------------------------------------------
+
+
+class Acknowledged(_Message, frozen=True):
+    """A request has taken effect everywhere it must."""
+
+    request: int
+
+    def __str__(self) -> str:
+        return f"acknowledged #{self.request}"
+
+
+class Refused(_Message, frozen=True):
+    """A request has no effect, and why."""
+
+    request: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"refused #{self.request}: {self.reason}"
+
+
+class Delivered(_Message, frozen=True):
+    """Events for a client, each once, and which rows each of its subscriptions asked for."""
+
+    topic: str
+    events: pa.RecordBatch
+    wanted: dict[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        ids = _all_ids(self.events)
+        told = (
+            f"{name} {' '.join(str(ids[row]) for row in rows if 0 <= row < len(ids))}"
+            for name, rows in sorted(self.wanted.items())
+        )
+        return f"deliver {self.topic}: {'; '.join(told)}"
+
+
+# -- broker to broker -------------------------------------------------------------------------------------------------
+
+
+class Advertised(_Message, frozen=True):
+    """There are publishers of a topic on the sender's side: the paper's AD."""
+
+    topic: str
+    extras: Extras = {}
+
+    def __str__(self) -> str:
+        return f"AD {self.topic}{_extras(self.extras)}"
+
+
+class Unadvertised(_Message, frozen=True):
+    """There are none any more: UNAD."""
+
+    topic: str
+    extras: Extras = {}
+
+    def __str__(self) -> str:
+        return f"UNAD {self.topic}{_extras(self.extras)}"
+
+
+class Subscribed(_Message, frozen=True):
+    """The sender's side wants other events than before: the new SUB and the old UNSUB in one, added before dropped."""
+
+    topic: str
+    added: tuple[Filter, ...]
+    dropped: tuple[Filter, ...] = ()
+    extras: Extras = {}
+
+    def __str__(self) -> str:
+        added = "".join(f" [{condition}]" for condition in self.added)
+        dropped = "".join(f" [{condition}]" for condition in self.dropped)
+        parts = [f"SUB {self.topic}{added}"] * bool(added) + [f"UNSUB {self.topic}{dropped}"] * bool(dropped)
+        return f"{' '.join(parts) or f'SUB {self.topic}'}{_extras(self.extras)}"
+
+
+class Published(_Message, frozen=True):
+    """Events on their way: PUB."""
+
+    topic: str
+    events: pa.RecordBatch
+    extras: Extras = {}
+
+    def __str__(self) -> str:
+        return f"PUB {self.topic} {_ids(self.events)}{_extras(self.extras)}"
+
+
+class Confirmed(_Message, frozen=True):
+    """All that a change set off, up to this frame of the receiver's, has taken effect on the sender's side."""
+
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"CONFIRM {self.sequence}"
+
+
+class Told(_Message, frozen=True):
+    """A message of an advice to itself at a neighbour."""
+
+    advice: str
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"TELL {self.advice} {_readable(self.body)}"
+
+
+Message = (
+    AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents
+    | Acknowledged | Refused | Delivered
+    | Advertised | Unadvertised | Subscribed | Published | Confirmed | Told
+)  # fmt: skip
+
+
+def _all_ids(events: pa.RecordBatch) -> list[Any]:
+    return events.column("event_id").to_pylist() if "event_id" in events.schema.names else []
+
+
+def _ids(events: pa.RecordBatch) -> str:
+    ids = _all_ids(events)
+    shown = [str(one) for one in ids[:8]]
+    return " ".join(shown) + f" … ({len(ids)} in all)" * (len(ids) > len(shown))
+
+
+def _extras(extras: Extras) -> str:
+    return "".join(f" +{name}={_readable(body)}" for name, body in sorted(extras.items()))
+
+
+def _readable(body: bytes) -> str:
+    try:
+        value: Any = msgspec.msgpack.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body[:16].hex()
+    return str(value)[:80]

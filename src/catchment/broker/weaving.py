@@ -1,0 +1,157 @@
+"""Calls at joinpoints: through the advice attached there, in order, down to the broker's own step.
+
+Rule 1: where no advice is attached, the broker's own step is called and nothing else.
+Rule 2: advice is called in the order in which it was attached; the first is the outermost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from catchment.broker.advice import JOINPOINTS, Advice, At
+from catchment.broker.messages import Extras, Told
+from catchment.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from catchment.broker.broker import Broker
+
+__all__ = ["Failure", "Weaver"]
+
+FAILURES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An advice raised; the broker went on without it."""
+
+    advice: str
+    where: str
+    """The joinpoint, `on_message` or `on_timer`."""
+    error: str
+    at_us: int
+
+
+class Weaver:
+    """The advice of one broker: who is called where, what each remembers, and its timers."""
+
+    def __init__(self, broker: Broker, advice: Iterable[Advice]) -> None:
+        self._broker = broker
+        self._advice: dict[str, Advice] = {}
+        self._chains: dict[str, list[Advice]] = {joinpoint: [] for joinpoint in JOINPOINTS}
+        self._own: dict[str, Callable[..., Any]] = {name: getattr(broker, f"own_{name}") for name in JOINPOINTS}
+        self.states: dict[str, dict[str, Any]] = {}
+        self.timers: dict[tuple[str, str], int] = {}
+        self.attached: Extras = {}
+        self.failures: deque[Failure] = deque(maxlen=FAILURES_MAX)
+        self._extras: Extras = {}
+        for one in advice:
+            self.attach(one)
+
+    def attach(self, advice: Advice) -> None:
+        """Add an advice behind those that are there."""
+        if not advice.name or advice.name in self._advice:
+            raise ConfigurationError(f"an advice is named {advice.name!r}; accepted is a name that no other one has")
+        for name in vars(type(advice)):
+            if not name.startswith("_") and not hasattr(Advice, name):
+                raise ConfigurationError(
+                    f"advice {advice.name!r} is for the unknown joinpoint {name!r}; there are {', '.join(JOINPOINTS)}; "
+                    "names of one's own begin with an underscore"
+                )
+        self._advice[advice.name] = advice
+        self.states.setdefault(advice.name, {})
+        for joinpoint, chain in self._chains.items():
+            if getattr(type(advice), joinpoint) is not getattr(Advice, joinpoint):
+                chain.append(advice)
+
+    # -- calling --------------------------------------------------------------------------------------------------
+
+    def call(self, joinpoint: str, *arguments: Any) -> Any:
+        """Reach a joinpoint."""
+        chain = self._chains[joinpoint]
+        return self._invoke(joinpoint, chain, 0, arguments) if chain else self._own[joinpoint](*arguments)
+
+    def call_sending(self, joinpoint: str, *arguments: Any) -> Extras:
+        """Reach a joinpoint that sends; what advice attached to the message."""
+        self._extras = {}
+        self.call(joinpoint, *arguments)
+        return self._extras
+
+    def _invoke(self, joinpoint: str, chain: list[Advice], place: int, arguments: tuple[Any, ...]) -> Any:
+        if place == len(chain):
+            return self._own[joinpoint](*arguments)
+        advice = chain[place]
+        results: list[Any] = []
+
+        def proceed(*replaced: Any) -> Any:
+            results.append(self._invoke(joinpoint, chain, place + 1, replaced or arguments))
+            return results[-1]
+
+        at = self._at(advice)
+        try:
+            found = getattr(advice, joinpoint)(at, proceed, *arguments)
+        except Exception as error:  # whatever an advice raises, the broker goes on
+            self._fail(advice, joinpoint, error)
+            return results[-1] if results else proceed()
+        self._carry_out(advice, at)
+        return found
+
+    def deliver(self, message: Told, sender: str) -> None:
+        """A message of an advice has come."""
+        advice = self._advice.get(message.advice)
+        if advice is None:
+            self._broker.counters["messages of unknown advice"] += 1
+            return
+        self._react(
+            advice, "on_message", lambda at: advice.on_message(at, sender, msgspec.msgpack.decode(message.body))
+        )
+
+    def _react(self, advice: Advice, where: str, act: Callable[[At], None]) -> None:
+        at = self._at(advice)
+        try:
+            act(at)
+        except Exception as error:
+            self._fail(advice, where, error)
+            return
+        self._carry_out(advice, at)
+
+    def _at(self, advice: Advice) -> At:
+        broker = self._broker
+        return At(
+            broker=broker.name,
+            neighbours=broker.neighbours,
+            now_us=broker.now_us,
+            state=self.states[advice.name],
+            attached=self.attached.get(advice.name),
+        )
+
+    def _carry_out(self, advice: Advice, at: At) -> None:
+        for what, key, value in at.asked:
+            if what == "attach":
+                self._extras[advice.name] = value
+            elif what == "tell":
+                self._broker.send(key, Told(advice.name, value))
+            else:
+                self.timers[advice.name, key] = value
+
+    def _fail(self, advice: Advice, where: str, error: Exception) -> None:
+        self._broker.counters["failures of advice"] += 1
+        said = f"{type(error).__name__}: {error}"
+        self.failures.append(Failure(advice.name, where, said, self._broker.now_us))
+
+    # -- timers ---------------------------------------------------------------------------------------------------
+
+    def timer_us(self) -> int | None:
+        return min(self.timers.values(), default=None)
+
+    def wake(self) -> None:
+        """Call all whose time has come, in the order of their times."""
+        due = sorted((at, *key) for key, at in self.timers.items() if at <= self._broker.now_us)
+        for _, name, key in due:
+            del self.timers[name, key]
+            advice = self._advice[name]
+            self._react(advice, "on_timer", lambda at, advice=advice, key=key: advice.on_timer(at, key))  # type: ignore[misc]
