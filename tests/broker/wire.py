@@ -65,6 +65,9 @@ class Wire:
             self.now_us += 1
             assert self.brokers[target].receive(frame, self.now_us)
             for broker in self.brokers.values():
+                due_us = broker.timer_us()
+                if due_us is not None and due_us <= self.now_us:
+                    broker.handle_timer(self.now_us)
                 for send in broker.take_output():
                     if send.to in self.brokers:
                         self._post(broker.name, send.to, send.frame)

@@ -14,9 +14,9 @@ Rule 4: peers are visited in the order of their names.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,20 +25,19 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker.advice import Advice
 from catchment.broker.frames import Frame, decode
+from catchment.broker.ingress import Ingress
+from catchment.broker.peers import CONTROL, EVENTS, Peer
 from catchment.broker.routing import Before, Matched, Routes, combined
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
 from catchment.model.errors import CatchmentError, ConfigurationError, FrameError
-from catchment.model.events import problems
 from catchment.model.filter import NO_EVENT, Filter
-from catchment.model.schema import Schema, Type
+from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 
 __all__ = ["Broker", "Forwarding", "Send", "Settings"]
 
 Forwarding = Literal["advertised", "flooded"]
-DEDUPLICATION_US = 120_000_000
-CONTROL, EVENTS = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +72,6 @@ class Settings:
 
 
 @dataclass(slots=True)
-class _Peer:
-    """A neighbour or a client."""
-
-    queues: tuple[deque[Frame], deque[Frame]] = field(default_factory=lambda: (deque(), deque()))
-    received: list[int] = field(default_factory=lambda: [0, 0])
-    """The last sequence that came, by traffic class."""
-    sent: list[int] = field(default_factory=lambda: [0, 0])
-    asked: int = 0
-    """The last frame to it that it has to confirm."""
-    confirmed: int = 0
-    turn: int = CONTROL
-    topics: set[str] = field(default_factory=set)
-    """Of a client, what it advertises."""
-
-
-@dataclass(slots=True)
 class _Waiting:
     """An answer that is due once others have answered."""
 
@@ -104,13 +87,12 @@ class Broker:
         self.name, self.settings = name, settings
         self.neighbours = tuple(sorted(set(neighbours)))
         self.counters: Counter[str] = Counter()
-        self._peers = {neighbour: _Peer() for neighbour in self.neighbours}
+        self._peers = {neighbour: Peer() for neighbour in self.neighbours}
         self._clients: set[str] = set()
         self._routes: dict[str, Routes] = {}
         self._subscribed: dict[tuple[str, str], str] = {}
         self._waiting: list[_Waiting] = []
-        self._remembered: dict[Any, int] = {}
-        self._sequence = 0
+        self._ingress = Ingress(name, settings.schemas, settings.remembered_max)
         self._now_us = 0
         self._pending: dict[str, Any] = {}
         self._weaver = Weaver(self, advice)
@@ -156,11 +138,8 @@ class Broker:
         """Queued frames; of each peer control and events in turn, so that neither waits for all of the other."""
         taken: list[Send] = []
         for name in sorted(self._peers):
-            peer = self._peers[name]
-            while any(peer.queues) and (most is None or len(taken) < most):
-                queue = peer.queues[peer.turn] or peer.queues[1 - peer.turn]
-                peer.turn = 1 - peer.turn
-                taken.append(Send(name, queue.popleft()))
+            rest = None if most is None else most - len(taken)
+            taken += [Send(name, frame) for frame in self._peers[name].take(rest)]
         return taken
 
     def timer_us(self) -> int | None:
@@ -174,7 +153,7 @@ class Broker:
         """A client has come."""
         if client in self._peers:
             raise ConfigurationError(f"{client!r} is already known to broker {self.name!r}; accepted are new names")
-        self._peers[client] = _Peer()
+        self._peers[client] = Peer()
         self._clients.add(client)
 
     def detach(self, client: str, now_us: int) -> None:
@@ -222,17 +201,13 @@ class Broker:
             "subscriptions": len(self._subscribed),
             "advertisements": sum(len(r.advertisers) for r in routes),
             "waiting answers": len(self._waiting),
-            "remembered ids": len(self._remembered),
+            "remembered ids": len(self._ingress.remembered),
             "queued frames": sum(len(queue) for peer in self._peers.values() for queue in peer.queues),
         }
 
     def send(self, to: str, message: m.Message) -> int:
         """Queue a message; its sequence."""
-        peer = self._peers[to]
-        kind = EVENTS if message.is_event else CONTROL
-        peer.sent[kind] += 1
-        peer.queues[kind].append(Frame(self.name, peer.sent[kind], message))
-        return peer.sent[kind]
+        return self._peers[to].put(self.name, message)
 
     def _has_room(self, kind: int) -> bool:
         return all(len(peer.queues[kind]) < self.settings.queue_max for peer in self._peers.values())
@@ -304,7 +279,7 @@ class Broker:
                 raise ConfigurationError(
                     f"a queue of broker {self.name!r} is full with {self.settings.queue_max} frames; try again later"
                 )
-            events = self._stamped(message)
+            events = self._ingress.accepted(message.topic, message.events, self._now_us)
         except CatchmentError as error:
             self.send(client, m.Refused(message.request, str(error)))
             return
@@ -321,56 +296,6 @@ class Broker:
         if topic not in topics:
             advertised = ", ".join(sorted(topics)) or "none"
             raise ConfigurationError(f"topic {topic!r} is not advertised by {client!r}; advertised: {advertised}")
-
-    def _stamped(self, message: m.PublishEvents) -> pa.RecordBatch:
-        """The events with id, ingress broker and time stamp; without those that came before."""
-        given, rows = message.events, message.events.num_rows
-        schema = self.settings.schemas[message.topic]
-        columns: dict[str, pa.Array] = {"event_id": self._ids(given, rows)}
-        columns["broker"] = pa.array([self.name] * rows, pa.string())
-        now = pa.scalar(self._now_us, pa.int64()).cast(Type.TIMESTAMP.arrow)
-        times = given.column("ts") if "ts" in given.schema.names else pa.nulls(rows, Type.TIMESTAMP.arrow)
-        columns["ts"] = _typed("ts", times, Type.TIMESTAMP).fill_null(now)
-        for name in given.schema.names:
-            if name not in ("event_id", "topic", "broker", "ts"):
-                if name not in schema:
-                    known = ", ".join(sorted(schema))
-                    raise ConfigurationError(f"topic {message.topic!r} has no attribute {name!r}; it has {known}")
-                columns[name] = _typed(name, given.column(name), schema[name])
-        events = pa.RecordBatch.from_pydict(columns)
-        whole = events.append_column("topic", pa.array([message.topic] * rows, pa.string()))
-        wrong = problems(whole, None, None)
-        if wrong is not None:
-            raise ConfigurationError(f"an event is refused: {wrong.drop_null()[0].as_py()}")
-        return self._without_repeats(events)
-
-    def _ids(self, given: pa.RecordBatch, rows: int) -> pa.Array:
-        supplied = given.column("event_id").to_pylist() if "event_id" in given.schema.names else [None] * rows
-        ids = []
-        for one in supplied:
-            self._sequence += one is None
-            ids.append(f"{self.name}/{self._sequence}" if one is None else str(one))
-        return pa.array(ids, pa.string())
-
-    def _without_repeats(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        while self._remembered:
-            oldest = next(iter(self._remembered))
-            if self._now_us - self._remembered[oldest] <= DEDUPLICATION_US:
-                break
-            del self._remembered[oldest]
-        if len(self._remembered) + events.num_rows > self.settings.remembered_max:
-            raise ConfigurationError(
-                f"broker {self.name!r} remembers {len(self._remembered)} ids of the last 120 seconds; "
-                f"accepted are {self.settings.remembered_max}: publish more slowly"
-            )
-        fresh = []
-        for row, one in enumerate(events.column("event_id").to_pylist()):
-            if one in self._remembered:
-                self.counters["events that came again"] += 1
-            else:
-                self._remembered[one] = self._now_us
-                fresh.append(row)
-        return events if len(fresh) == events.num_rows else events.take(pa.array(fresh, pa.int64()))
 
     # -- messages of neighbours -------------------------------------------------------------------------------------
 
@@ -569,12 +494,3 @@ class Broker:
 
 def _taken(events: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
     return events if len(rows) == events.num_rows else events.take(pa.array(rows))
-
-
-def _typed(name: str, column: pa.Array, kind: Type) -> pa.Array:
-    if column.type == kind.arrow:
-        return column
-    try:
-        return column.cast(kind.arrow)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ConfigurationError(f"attribute {name!r} is of type {column.type}; accepted is {kind.value}") from None

@@ -223,6 +223,8 @@ def _all_ids(events: pa.RecordBatch) -> list[Any]:
 def _ids(events: pa.RecordBatch) -> str:
     ids = _all_ids(events)
     shown = [str(one) for one in ids[:8]]
+    if not shown:
+        return f"({events.num_rows} without id)"
     return " ".join(shown) + f" … ({len(ids)} in all)" * (len(ids) > len(shown))
 
 

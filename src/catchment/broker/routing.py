@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catchment.broker.summaries import Summary
+from catchment.broker.summaries import Summary, in_order
 from catchment.matching import Matcher
 from catchment.matching.poset import Shift
 from catchment.model.filter import Filter
@@ -160,4 +160,4 @@ def combined(befores: Iterable[Any]) -> dict[str, Shift]:
                     del down[condition]
                 else:
                     up[condition] = None
-    return {neighbour: Shift(tuple(up), tuple(sunk[neighbour])) for neighbour, up in risen.items()}
+    return {neighbour: Shift(in_order(up), in_order(sunk[neighbour])) for neighbour, up in risen.items()}

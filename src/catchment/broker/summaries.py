@@ -6,13 +6,13 @@ Rule 2: a filter that nothing satisfies is kept by nobody and told to nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from catchment.matching.poset import Poset, Shift
 from catchment.model.filter import NO_EVENT, Filter, least_upper_bound
 
-__all__ = ["SUMMARIES", "Bound", "Covering", "Each", "Summary"]
+__all__ = ["SUMMARIES", "Bound", "Covering", "Each", "Summary", "in_order"]
 
 
 class Summary(Protocol):
@@ -49,7 +49,7 @@ class Each:
 
     @property
     def told(self) -> tuple[Filter, ...]:
-        return tuple(self._count)
+        return in_order(self._count)
 
 
 class Covering:
@@ -66,7 +66,7 @@ class Covering:
 
     @property
     def told(self) -> tuple[Filter, ...]:
-        return self._poset.roots
+        return in_order(self._poset.roots)
 
 
 class Bound:
@@ -94,6 +94,11 @@ class Bound:
     @property
     def told(self) -> tuple[Filter, ...]:
         return () if self._bound == NO_EVENT else (self._bound,)
+
+
+def in_order(filters: Iterable[Filter]) -> tuple[Filter, ...]:
+    """An order that does not tell in which order they came."""
+    return tuple(sorted(filters, key=lambda one: one.order))
 
 
 SUMMARIES: Mapping[str, Callable[[], Summary]] = {"bound": Bound, "covering": Covering, "each": Each}

@@ -126,7 +126,7 @@ class Filter:
     @classmethod
     def all_of(cls, filters: Iterable[Filter]) -> Filter:
         """What satisfies every one of them, the same whatever their order."""
-        return reduce(and_, sorted(filters, key=lambda f: tuple(c.order for c in f.disjuncts)), EVERY_EVENT)
+        return reduce(and_, sorted(filters, key=lambda f: f.order), EVERY_EVENT)
 
     @classmethod
     def any_of(cls, filters: Iterable[Filter]) -> Filter:
@@ -134,6 +134,11 @@ class Filter:
         return cls.of(conjunction for one in filters for conjunction in one.disjuncts)
 
     # -- asking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """A key to sort filters by that are over one schema."""
+        return tuple(conjunction.order for conjunction in self.disjuncts)
 
     @property
     def attributes(self) -> tuple[str, ...]:

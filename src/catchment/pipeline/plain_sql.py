@@ -46,9 +46,11 @@ def _answered(publications: DataFrame, plan: Plan, layout: Layout, questions: li
     states = {part: f"_state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
     conditions = [f"({filter_sql(question.where)})" for question in questions]
     numbered = ", ".join(f"CASE WHEN {condition} THEN {at} END" for at, condition in enumerate(conditions))
+    # What satisfies the only question needs no second look.
+    which = f"explode(array({numbered}))" if len(questions) > 1 else "0"
     # Few publications satisfy a question, so it is asked before whether they are events at all.
     events = accepted(publications.where(" OR ".join(conditions)), plan)
-    matched = events.selectExpr("*", f"explode(array({numbered})) AS _question", f"{_slice(window)} AS _slice").where(
+    matched = events.selectExpr("*", f"{which} AS _question", f"{_slice(window)} AS _slice").where(
         "_question IS NOT NULL"
     )
     sliced = _aggregated(matched, ["_question", "_slice", *keys], _created(states))
