@@ -60,7 +60,7 @@ def test_an_advice_that_proceeds_changes_no_frame() -> None:
 
 
 def _state(broker: Broker, name: str = "watching") -> dict[str, Any]:
-    return broker._weaver.states[name]
+    return broker.weaver.states[name]
 
 
 class Failing(Advice):

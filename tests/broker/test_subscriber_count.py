@@ -67,5 +67,5 @@ def test_publishers_know_the_number_of_subscriptions(data: st.DataObject) -> Non
     for client in sorted(advertising):
         broker = wire.brokers[client.split("/")[0]]
         assert not broker.failures, broker.failures
-        state = broker._weaver.states["subscriber count"].get("traffic", {"from": {}})
+        state = broker.weaver.states["subscriber count"].get("traffic", {"from": {}})
         assert sum(state["from"].values()) == len(living), state

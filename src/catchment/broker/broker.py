@@ -35,7 +35,7 @@ from catchment.model.filter import NO_EVENT, Filter
 from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 
-__all__ = ["Broker", "Forwarding", "Send", "Settings"]
+__all__ = ["Broker", "Forwarding", "Send", "Settings", "Waiting"]
 
 Forwarding = Literal["advertised", "flooded"]
 
@@ -72,7 +72,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class Waiting:
     """An answer that is due once others have answered."""
 
     peer: str
@@ -87,15 +87,15 @@ class Broker:
         self.name, self.settings = name, settings
         self.neighbours = tuple(sorted(set(neighbours)))
         self.counters: Counter[str] = Counter()
-        self._peers = {neighbour: Peer() for neighbour in self.neighbours}
-        self._clients: set[str] = set()
-        self._routes: dict[str, Routes] = {}
-        self._subscribed: dict[tuple[str, str], str] = {}
-        self._waiting: list[_Waiting] = []
-        self._ingress = Ingress(name, settings.schemas, settings.remembered_max)
-        self._now_us = 0
+        self.peers = {neighbour: Peer() for neighbour in self.neighbours}
+        self.clients: set[str] = set()
+        self.topics: dict[str, Routes] = {}
+        self.subscribed: dict[tuple[str, str], str] = {}
+        self.waiting: list[Waiting] = []
+        self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
+        self.now_us = 0
         self._pending: dict[str, Any] = {}
-        self._weaver = Weaver(self, advice)
+        self.weaver = Weaver(self, advice)
 
     # -- the boundary ---------------------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Broker:
         return self.receive(frame, now_us)
 
     def receive(self, frame: Frame, now_us: int) -> bool:
-        self._now_us = now_us
-        peer = self._peers.get(frame.sender)
+        self.now_us = now_us
+        peer = self.peers.get(frame.sender)
         if peer is None:
             self.counters["frames of strangers"] += 1
             return True
@@ -122,7 +122,7 @@ class Broker:
         if frame.sequence > peer.received[kind] + 1:
             self.counters["frames that came too early"] += 1
             return True
-        handlers = self._FROM_CLIENT if frame.sender in self._clients else self._FROM_NEIGHBOUR
+        handlers = self._FROM_CLIENT if frame.sender in self.clients else self._FROM_NEIGHBOUR
         handler = handlers.get(type(message))
         if handler is None:
             peer.received[kind] += 1
@@ -137,80 +137,76 @@ class Broker:
     def take_output(self, most: int | None = None) -> list[Send]:
         """Queued frames; of each peer control and events in turn, so that neither waits for all of the other."""
         taken: list[Send] = []
-        for name in sorted(self._peers):
+        for name in sorted(self.peers):
             rest = None if most is None else most - len(taken)
-            taken += [Send(name, frame) for frame in self._peers[name].take(rest)]
+            taken += [Send(name, frame) for frame in self.peers[name].take(rest)]
         return taken
 
     def timer_us(self) -> int | None:
-        return self._weaver.timer_us()
+        return self.weaver.timer_us()
 
     def handle_timer(self, now_us: int) -> None:
-        self._now_us = now_us
-        self._weaver.wake()
+        self.now_us = now_us
+        self.weaver.wake()
 
     def attach(self, client: str) -> None:
         """A client has come."""
-        if client in self._peers:
+        if client in self.peers:
             raise ConfigurationError(f"{client!r} is already known to broker {self.name!r}; accepted are new names")
-        self._peers[client] = Peer()
-        self._clients.add(client)
+        self.peers[client] = Peer()
+        self.clients.add(client)
 
     def detach(self, client: str, now_us: int) -> None:
         """A client has gone, and what it wanted and advertised with it."""
-        if client not in self._clients:
-            known = ", ".join(sorted(self._clients)) or "none"
+        if client not in self.clients:
+            known = ", ".join(sorted(self.clients)) or "none"
             raise ConfigurationError(f"no client {client!r} is at broker {self.name!r}; there are {known}")
-        self._now_us = now_us
-        for owner, name in sorted(self._subscribed):
+        self.now_us = now_us
+        for owner, name in sorted(self.subscribed):
             if owner == client:
                 self._unsubscribe(client, name)
-        for topic in sorted(self._peers[client].topics):
+        for topic in sorted(self.peers[client].topics):
             self._stop_advertising(topic, client)
-        self._clients.remove(client)
-        del self._peers[client]
-        self._waiting = [one for one in self._waiting if one.peer != client]
+        self.clients.remove(client)
+        del self.peers[client]
+        self.waiting = [one for one in self.waiting if one.peer != client]
 
     # -- what the host and advice may look at -----------------------------------------------------------------------
 
     @property
-    def now_us(self) -> int:
-        return self._now_us
-
-    @property
     def failures(self) -> tuple[Failure, ...]:
         """The last failures of advice."""
-        return tuple(self._weaver.failures)
+        return tuple(self.weaver.failures)
 
     @property
     def is_at_rest(self) -> bool:
         """Nothing is queued and nobody waits for an answer."""
-        return not self._waiting and not any(queue for peer in self._peers.values() for queue in peer.queues)
+        return not self.waiting and not any(queue for peer in self.peers.values() for queue in peer.queues)
 
     def routes(self, topic: str) -> Routes:
-        if topic not in self._routes:
+        if topic not in self.topics:
             make = SUMMARIES[self.settings.summary]
-            self._routes[topic] = Routes(self.settings.schemas[topic].with_implicit(), self.neighbours, make)
-        return self._routes[topic]
+            self.topics[topic] = Routes(self.settings.schemas[topic].with_implicit(), self.neighbours, make)
+        return self.topics[topic]
 
     def table_sizes(self) -> dict[str, int]:
         """How large everything is that could grow."""
-        routes = self._routes.values()
+        routes = self.topics.values()
         return {
             "filters of neighbours": sum(len(one) for r in routes for one in r.wanted.values()),
-            "subscriptions": len(self._subscribed),
+            "subscriptions": len(self.subscribed),
             "advertisements": sum(len(r.advertisers) for r in routes),
-            "waiting answers": len(self._waiting),
-            "remembered ids": len(self._ingress.remembered),
-            "queued frames": sum(len(queue) for peer in self._peers.values() for queue in peer.queues),
+            "waiting answers": len(self.waiting),
+            "remembered ids": len(self.ingress.remembered),
+            "queued frames": sum(len(queue) for peer in self.peers.values() for queue in peer.queues),
         }
 
     def send(self, to: str, message: m.Message) -> int:
         """Queue a message; its sequence."""
-        return self._peers[to].put(self.name, message)
+        return self.peers[to].put(self.name, message)
 
     def _has_room(self, kind: int) -> bool:
-        return all(len(peer.queues[kind]) < self.settings.queue_max for peer in self._peers.values())
+        return all(len(peer.queues[kind]) < self.settings.queue_max for peer in self.peers.values())
 
     # -- requests of clients ----------------------------------------------------------------------------------------
 
@@ -226,8 +222,8 @@ class Broker:
     def _advertise_topic(self, message: m.AdvertiseTopic, client: str, sequence: int) -> None:
         def act() -> None:
             self._require_topic(message.topic)
-            if message.topic not in self._peers[client].topics:
-                self._peers[client].topics.add(message.topic)
+            if message.topic not in self.peers[client].topics:
+                self.peers[client].topics.add(message.topic)
                 self._start_advertising(message.topic, client)
 
         self._answer(client, message.request, act)
@@ -235,40 +231,40 @@ class Broker:
     def _unadvertise_topic(self, message: m.UnadvertiseTopic, client: str, sequence: int) -> None:
         def act() -> None:
             self._require_advertised(message.topic, client)
-            self._peers[client].topics.remove(message.topic)
+            self.peers[client].topics.remove(message.topic)
             self._stop_advertising(message.topic, client)
 
         self._answer(client, message.request, act)
 
     def _subscribe_to(self, message: m.SubscribeTo, client: str, sequence: int) -> None:
         def act() -> None:
-            if (client, message.name) in self._subscribed:
+            if (client, message.name) in self.subscribed:
                 raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
             subscription = Subscription(message.name, self.name, sql=message.sql)
             query = subscription.within(self.settings.schemas)
             if query.aggregate is not None:
                 raise ConfigurationError(f"subscription {message.name!r} aggregates; accepted here are regular ones")
-            self._subscribed[client, message.name] = query.topic
+            self.subscribed[client, message.name] = query.topic
             self._pending = {"name": message.name, "columns": query.columns}
-            before = self._weaver.call("sub_add", query.topic, query.where, client)
+            before = self.weaver.call("sub_add", query.topic, query.where, client)
             self._tell_neighbours(query.topic, [before])
 
         self._answer(client, message.request, act)
 
     def _unsubscribe_from(self, message: m.UnsubscribeFrom, client: str, sequence: int) -> None:
         def act() -> None:
-            if (client, message.name) not in self._subscribed:
-                known = ", ".join(sorted(name for owner, name in self._subscribed if owner == client)) or "none"
+            if (client, message.name) not in self.subscribed:
+                known = ", ".join(sorted(name for owner, name in self.subscribed if owner == client)) or "none"
                 raise ConfigurationError(f"subscription {message.name!r} is not there; there are {known}")
             self._unsubscribe(client, message.name)
 
         self._answer(client, message.request, act)
 
     def _unsubscribe(self, client: str, name: str) -> None:
-        topic = self._subscribed.pop((client, name))
+        topic = self.subscribed.pop((client, name))
         condition, _ = self.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
         self._pending = {"name": name}
-        before = self._weaver.call("sub_del", topic, condition, client)
+        before = self.weaver.call("sub_del", topic, condition, client)
         self._tell_neighbours(topic, [before])
 
     def _publish_events(self, message: m.PublishEvents, client: str, sequence: int) -> None:
@@ -279,7 +275,7 @@ class Broker:
                 raise ConfigurationError(
                     f"a queue of broker {self.name!r} is full with {self.settings.queue_max} frames; try again later"
                 )
-            events = self._ingress.accepted(message.topic, message.events, self._now_us)
+            events = self.ingress.accepted(message.topic, message.events, self.now_us)
         except CatchmentError as error:
             self.send(client, m.Refused(message.request, str(error)))
             return
@@ -292,7 +288,7 @@ class Broker:
             raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(self.settings.schemas))}")
 
     def _require_advertised(self, topic: str, client: str) -> None:
-        topics = self._peers[client].topics
+        topics = self.peers[client].topics
         if topic not in topics:
             advertised = ", ".join(sorted(topics)) or "none"
             raise ConfigurationError(f"topic {topic!r} is not advertised by {client!r}; advertised: {advertised}")
@@ -301,28 +297,28 @@ class Broker:
 
     def _advertised(self, message: m.Advertised, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
-            self._weaver.attached = message.extras
+            self.weaver.attached = message.extras
             self._start_advertising(message.topic, neighbour)
         self._when_confirmed(neighbour, m.Confirmed(sequence))
 
     def _unadvertised(self, message: m.Unadvertised, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
-            self._weaver.attached = message.extras
+            self.weaver.attached = message.extras
             self._stop_advertising(message.topic, neighbour)
         self._when_confirmed(neighbour, m.Confirmed(sequence))
 
     def _neighbour_subscribed(self, message: m.Subscribed, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
-            self._weaver.attached = message.extras
+            self.weaver.attached = message.extras
             wanted = self.routes(message.topic).wanted[neighbour]
             befores = [
-                self._weaver.call("sub_add", message.topic, condition, neighbour)
+                self.weaver.call("sub_add", message.topic, condition, neighbour)
                 for condition in dict.fromkeys(message.added)
                 if condition not in wanted and self._fits(message.topic, condition)
             ]
             for condition in message.dropped:
                 if condition in wanted:
-                    befores.append(self._weaver.call("sub_del", message.topic, condition, neighbour))
+                    befores.append(self.weaver.call("sub_del", message.topic, condition, neighbour))
                 else:
                     self.counters["filters dropped that were never added"] += 1
             self._tell_neighbours(message.topic, befores)
@@ -330,27 +326,27 @@ class Broker:
 
     def _published(self, message: m.Published, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
-            self._weaver.attached = message.extras
+            self.weaver.attached = message.extras
             self._forward(message.topic, message.events, neighbour)
 
     def _confirmed(self, message: m.Confirmed, neighbour: str, sequence: int) -> None:
-        peer = self._peers[neighbour]
+        peer = self.peers[neighbour]
         if message.sequence > peer.asked:
             self.counters["confirmations of what was never asked"] += 1
             return
         peer.confirmed = max(peer.confirmed, message.sequence)
         # To one peer answers come in order, as a later one needs all that an earlier one does. Between peers none may
         # wait for another: two neighbours could then wait for each other.
-        done = [one for one in self._waiting if self._is_complete(one)]
-        self._waiting = [one for one in self._waiting if not self._is_complete(one)]
+        done = [one for one in self.waiting if self._is_complete(one)]
+        self.waiting = [one for one in self.waiting if not self._is_complete(one)]
         for one in done:
             self.send(one.peer, one.answer)
 
-    def _is_complete(self, waiting: _Waiting) -> bool:
-        return all(self._peers[neighbour].confirmed >= asked for neighbour, asked in waiting.needs.items())
+    def _is_complete(self, waiting: Waiting) -> bool:
+        return all(self.peers[neighbour].confirmed >= asked for neighbour, asked in waiting.needs.items())
 
     def _told(self, message: m.Told, neighbour: str, sequence: int) -> None:
-        self._weaver.deliver(message, neighbour)
+        self.weaver.deliver(message, neighbour)
 
     def _is_known(self, topic: str) -> bool:
         if topic not in self.settings.schemas:
@@ -371,7 +367,7 @@ class Broker:
     def _start_advertising(self, topic: str, peer: str) -> None:
         if peer in self.routes(topic).advertisers:
             return
-        self._weaver.call("ad_add", topic, peer)
+        self.weaver.call("ad_add", topic, peer)
         self._update_advertisements(topic)
         if peer in self.neighbours and self.settings.forwarding == "advertised":
             self._tell(topic, peer, added=self.routes(topic).summaries[peer].told)
@@ -379,7 +375,7 @@ class Broker:
     def _stop_advertising(self, topic: str, peer: str) -> None:
         if peer not in self.routes(topic).advertisers:
             return
-        self._weaver.call("ad_del", topic, peer)
+        self.weaver.call("ad_del", topic, peer)
         self._update_advertisements(topic)
         if peer in self.neighbours and self.settings.forwarding == "advertised":
             self._tell(topic, peer, dropped=self.routes(topic).summaries[peer].told)
@@ -387,7 +383,7 @@ class Broker:
     def _update_advertisements(self, topic: str) -> None:
         routes = self.routes(topic)
         for neighbour, is_due in list(routes.advertisement_changes()):
-            extras = self._weaver.call_sending("ad_send" if is_due else "unad_send", topic, neighbour)
+            extras = self.weaver.call_sending("ad_send" if is_due else "unad_send", topic, neighbour)
             if is_due and neighbour in routes.advertised_to:
                 self._ask(neighbour, m.Advertised(topic, extras))
             elif not is_due and neighbour not in routes.advertised_to:
@@ -406,32 +402,32 @@ class Broker:
         self._pending = {"added": (), "dropped": ()}
         extras: m.Extras = {}
         if added:
-            extras |= self._weaver.call_sending("sub_send", topic, added, neighbour)
+            extras |= self.weaver.call_sending("sub_send", topic, added, neighbour)
         if dropped:
-            extras |= self._weaver.call_sending("unsub_send", topic, dropped, neighbour)
+            extras |= self.weaver.call_sending("unsub_send", topic, dropped, neighbour)
         pending = self._pending
         if pending["added"] or pending["dropped"]:
             self._ask(neighbour, m.Subscribed(topic, pending["added"], pending["dropped"], extras))
 
     def _ask(self, neighbour: str, message: m.Message) -> None:
-        self._peers[neighbour].asked = self.send(neighbour, message)
+        self.peers[neighbour].asked = self.send(neighbour, message)
 
     def _when_confirmed(self, peer: str, answer: m.Message) -> None:
-        self._weaver.attached = {}
+        self.weaver.attached = {}
         needs = {
-            n: self._peers[n].asked
+            n: self.peers[n].asked
             for n in self.neighbours
-            if n != peer and self._peers[n].asked > self._peers[n].confirmed
+            if n != peer and self.peers[n].asked > self.peers[n].confirmed
         }
         if needs:
-            self._waiting.append(_Waiting(peer, answer, needs))
+            self.waiting.append(Waiting(peer, answer, needs))
         else:
             self.send(peer, answer)
 
     def _forward(self, topic: str, events: pa.RecordBatch, upstream: str) -> None:
-        matched: Matched = self._weaver.call("pub_match", topic, events)
-        self._weaver.call("pub_send", topic, events, matched, upstream)
-        self._weaver.attached = {}
+        matched: Matched = self.weaver.call("pub_match", topic, events)
+        self.weaver.call("pub_send", topic, events, matched, upstream)
+        self.weaver.attached = {}
 
     # -- the broker's own steps at the joinpoints --------------------------------------------------------------------
 
@@ -442,12 +438,12 @@ class Broker:
         self.routes(topic).advertisers.discard(peer)
 
     def own_sub_add(self, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
-        if peer in self._clients:
+        if peer in self.clients:
             return self.routes(topic).add_subscription(peer, self._pending["name"], condition, self._pending["columns"])
         return self.routes(topic).add_neighbour_filter(peer, condition)
 
     def own_sub_del(self, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
-        if peer in self._clients:
+        if peer in self.clients:
             return self.routes(topic).remove_subscription(peer, self._pending["name"])
         return self.routes(topic).remove_neighbour_filter(peer, condition)
 

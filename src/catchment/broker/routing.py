@@ -106,6 +106,28 @@ class Routes:
                 before[neighbour] = Before(summary, shift)
         return before
 
+    def filters_beside(self, neighbour: str) -> list[Filter]:
+        """What all peers but one want."""
+        found = [one for peer, filters in self.wanted.items() if peer != neighbour for one in filters]
+        return found + [condition for condition, _ in self.subscriptions.values()]
+
+    def recall(
+        self,
+        wanted: Mapping[str, Iterable[Filter]],
+        subscriptions: Mapping[tuple[str, str], tuple[Filter, tuple[str, ...] | None]],
+        told: Mapping[str, tuple[Filter, ...]],
+    ) -> None:
+        """Become what routes were that had and had told this; called on empty ones."""
+        for neighbour, filters in wanted.items():
+            for condition in filters:
+                self.wanted[neighbour][condition] = None
+                self._matcher.add((neighbour, condition), condition)
+        for (client, name), (condition, columns) in subscriptions.items():
+            self.subscriptions[client, name] = (condition, columns)
+            self._matcher.add((client, name), condition)
+        for neighbour, summary in self.summaries.items():
+            summary.recall(self.filters_beside(neighbour), told[neighbour])
+
     # -- advertisements -------------------------------------------------------------------------------------------
 
     def advertisement_changes(self) -> Iterator[tuple[str, bool]]:

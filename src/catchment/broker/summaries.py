@@ -22,6 +22,9 @@ class Summary(Protocol):
 
     def remove(self, condition: Filter) -> Shift: ...
 
+    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
+        """Become what a summary was that had these filters and told this; called on an empty one."""
+
     @property
     def told(self) -> tuple[Filter, ...]: ...
 
@@ -47,6 +50,10 @@ class Each:
         del self._count[condition]
         return Shift((), (condition,))
 
+    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
+        for condition in filters:
+            self.add(condition)
+
     @property
     def told(self) -> tuple[Filter, ...]:
         return in_order(self._count)
@@ -63,6 +70,11 @@ class Covering:
 
     def remove(self, condition: Filter) -> Shift:
         return self._poset.delete(condition) if condition != NO_EVENT else Shift()
+
+    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
+        # Of filters that cover each other the one that was told has to come first.
+        for condition in sorted(filters, key=lambda one: one not in told):
+            self.add(condition)
 
     @property
     def told(self) -> tuple[Filter, ...]:
@@ -90,6 +102,11 @@ class Bound:
         if bound == before:
             return Shift()
         return Shift(*((() if one == NO_EVENT else (one,)) for one in (bound, before)))
+
+    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
+        self._each.recall(filters, told)
+        # A bound that grew step by step may be wider than one made at once, and it is what the neighbour knows.
+        self._bound = told[0] if told else NO_EVENT
 
     @property
     def told(self) -> tuple[Filter, ...]:

@@ -1,0 +1,100 @@
+"""All that a broker must remember, as bytes: a broker made from them goes on as if nothing had happened.
+
+Called by the host of a broker: `remembered` now and then, `recalled` after a crash, when what came since is handed to
+the broker again. The same input gives the same frames with the same numbers, and receivers know them already.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from catchment.broker.advice import Advice
+from catchment.broker.broker import Broker, Settings, Waiting
+from catchment.broker.frames import Frame, decode, encode
+from catchment.broker.peers import Peer
+from catchment.broker.routing import Routes
+from catchment.model.coding import filter_from_plain, filter_to_plain
+from catchment.model.errors import CheckpointError
+
+__all__ = ["recalled", "remembered"]
+
+FORMAT = 1
+
+
+def remembered(broker: Broker) -> bytes:
+    plain = {
+        "format": FORMAT,
+        "name": broker.name,
+        "neighbours": broker.neighbours,
+        "now_us": broker.now_us,
+        "counters": dict(broker.counters),
+        "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
+        "clients": sorted(broker.clients),
+        "subscribed": [[*key, topic] for key, topic in broker.subscribed.items()],
+        "waiting": [[one.peer, encode(Frame("", 1, one.answer)), one.needs] for one in broker.waiting],
+        "topics": {topic: _routes(routes) for topic, routes in broker.topics.items()},
+        "ingress": [broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered],
+        "advice": broker.weaver.states,
+        "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
+    }
+    return msgspec.msgpack.encode(plain)
+
+
+def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> Broker:
+    """The broker that `remembered` was given, with the same settings and advice."""
+    plain: dict[str, Any] = msgspec.msgpack.decode(data)
+    if plain.get("format") != FORMAT:
+        raise CheckpointError(f"a broker's memory has the format {plain.get('format')}; accepted is {FORMAT}")
+    broker = Broker(plain["name"], plain["neighbours"], settings, advice)
+    broker.now_us = plain["now_us"]
+    broker.counters = Counter(plain["counters"])
+    broker.peers = {name: _peer_from(peer) for name, peer in plain["peers"].items()}
+    broker.clients = set(plain["clients"])
+    broker.subscribed = {(client, name): topic for client, name, topic in plain["subscribed"]}
+    broker.waiting = [Waiting(peer, decode(answer).message, needs) for peer, answer, needs in plain["waiting"]]
+    for topic, routes in plain["topics"].items():
+        _recall_routes(broker.routes(topic), routes)
+    broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered = plain["ingress"]
+    broker.weaver.states.update(plain["advice"])
+    broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
+    return broker
+
+
+def _peer(peer: Peer) -> list[Any]:
+    queues = [[encode(frame) for frame in queue] for queue in peer.queues]
+    return [queues, peer.received, peer.sent, peer.asked, peer.confirmed, peer.turn, sorted(peer.topics)]
+
+
+def _peer_from(plain: list[Any]) -> Peer:
+    queues, received, sent, asked, confirmed, turn, topics = plain
+    peer = Peer(received=received, sent=sent, asked=asked, confirmed=confirmed, turn=turn, topics=set(topics))
+    for queue, frames in zip(peer.queues, queues, strict=True):
+        queue.extend(decode(frame) for frame in frames)
+    return peer
+
+
+def _routes(routes: Routes) -> list[Any]:
+    return [
+        sorted(routes.advertisers),
+        sorted(routes.advertised_to),
+        {peer: [filter_to_plain(one) for one in filters] for peer, filters in routes.wanted.items()},
+        [[*key, filter_to_plain(where), columns] for key, (where, columns) in routes.subscriptions.items()],
+        {peer: [filter_to_plain(one) for one in summary.told] for peer, summary in routes.summaries.items()},
+    ]
+
+
+def _recall_routes(routes: Routes, plain: list[Any]) -> None:
+    advertisers, advertised_to, wanted, subscriptions, told = plain
+    routes.advertisers, routes.advertised_to = set(advertisers), set(advertised_to)
+    routes.recall(
+        {peer: [filter_from_plain(one) for one in filters] for peer, filters in wanted.items()},
+        {
+            (client, name): (filter_from_plain(where), None if columns is None else tuple(columns))
+            for client, name, where, columns in subscriptions
+        },
+        {peer: tuple(filter_from_plain(one) for one in filters) for peer, filters in told.items()},
+    )
