@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 
 __all__ = ["Folder"]
 
+ASIDE = ".writing"
+"""The end of the name of what is being written, or was when a crash came."""
+
 
 class Folder:
     """A folder on any Hadoop file system. Used on the driver, a few times a micro-batch."""
@@ -37,11 +40,11 @@ class Folder:
         return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> list[str]:
-        """What lies in a folder, in order; nothing if it is not there."""
+        """What lies whole in a folder, in order; nothing if it is not there."""
         if not self.exists(name):
             return []
         found = (status.getPath().getName() for status in self._files.listStatus(self._at(name)))
-        return sorted(found_name for found_name in found if not found_name.startswith("."))
+        return sorted(one for one in found if not one.startswith(".") and not one.endswith(ASIDE))
 
     def read(self, name: str) -> bytes:
         stream = self._files.open(self._at(name))
@@ -52,7 +55,7 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> None:
         """All of it or nothing: written aside, then renamed into place."""
-        target, aside = self._at(name), self._at(f"{name}.writing")
+        target, aside = self._at(name), self._at(f"{name}{ASIDE}")
         stream = self._files.create(aside, True)
         try:
             stream.write(bytearray(content))

@@ -1,0 +1,17 @@
+"""The small files of a job."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from catchment.pipeline.files import Folder
+
+
+def test_what_a_crash_left_half_written_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, str(tmp_path))
+    folder.write("ledger/0000000001", b"whole")
+    (tmp_path / "ledger" / "0000000002.writing").write_bytes(b"ha")
+    assert folder.names("ledger") == ["0000000001"]
+    folder.write("ledger/0000000002", b"whole")
+    assert folder.names("ledger") == ["0000000001", "0000000002"]
+    assert folder.read("ledger/0000000002") == b"whole"
