@@ -16,7 +16,8 @@ class SubscriberCount(Advice):
     def ad_add(self, at, proceed, topic, peer):
         proceed()
         if peer in at.neighbours:
-            self._topic(at, topic)["advertising"].append(peer)
+            self._topic(at, topic)["told"].pop(peer, None)
+            self._topic(at, topic)["advertising"] = sorted({peer, *self._topic(at, topic)["advertising"]})
             at.wake(topic, at.now_us)
 
     def ad_del(self, at, proceed, topic, peer):

@@ -188,8 +188,8 @@ def test_an_id_that_comes_again_is_the_same_event() -> None:
 
 def test_frames_from_nowhere_twice_or_too_early_change_nothing() -> None:
     broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS))
-    stranger = Frame("b9", 1, m.Advertised("traffic"))
-    first, third = Frame("b2", 1, m.Advertised("traffic")), Frame("b2", 3, m.Advertised("stock"))
+    stranger = Frame("b9", 1, m.Advertised("traffic", 1, 1))
+    first, third = Frame("b2", 1, m.Advertised("traffic", 1, 1)), Frame("b2", 3, m.Advertised("stock", 2, 1))
     for frame in (stranger, first, first, third, Frame("b2", 2, m.AdvertiseTopic(1, "traffic"))):
         assert broker.receive(frame, 1)
     assert broker.receive_bytes(b"CFnonsense", 1)
@@ -205,7 +205,7 @@ def test_frames_from_nowhere_twice_or_too_early_change_nothing() -> None:
 
 def test_a_full_queue_holds_back_what_would_fill_it() -> None:
     broker = Broker("b2", ["b1", "b3"], Settings(schemas=SCHEMAS, queue_max=2))
-    broker.receive(Frame("b3", 1, m.Subscribed("traffic", (Filter.parse("TRUE"),))), 0)
+    broker.receive(Frame("b3", 1, m.Subscribed("traffic", 1, (Filter.parse("TRUE"),))), 0)
     broker.attach("c")
     broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
     broker.take_output()

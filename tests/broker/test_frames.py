@@ -61,9 +61,9 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(Acknowledged, NUMBERS),
     st.builds(Refused, NUMBERS, NAMES),
     st.builds(Delivered, NAMES, batches(), st.dictionaries(NAMES, st.just(()), max_size=2)),
-    st.builds(Advertised, NAMES, EXTRAS),
-    st.builds(Unadvertised, NAMES, EXTRAS),
-    st.builds(Subscribed, NAMES, st.tuples(FILTERS), st.tuples(FILTERS), EXTRAS),
+    st.builds(Advertised, NAMES, NUMBERS, NUMBERS, EXTRAS),
+    st.builds(Unadvertised, NAMES, NUMBERS, NUMBERS, EXTRAS),
+    st.builds(Subscribed, NAMES, NUMBERS, st.tuples(FILTERS), st.tuples(FILTERS), EXTRAS),
     st.builds(Published, NAMES, batches(), EXTRAS),
     st.builds(Confirmed, NUMBERS),
     st.builds(Told, NAMES, st.binary(max_size=12)),
@@ -146,7 +146,7 @@ def test_the_error_says_what_is_wrong(data: bytes, named: str) -> None:
 
 def test_a_frame_reads_as_a_line_of_a_trace() -> None:
     slow, fast = Filter.parse("speed < 60"), Filter.parse("speed > 90")
-    assert str(Frame("b2", 7, Subscribed("traffic", (slow,), (fast,), {"count": msgspec.msgpack.encode([1, 2])}))) == (
-        "b2#7 SUB traffic [speed < 60] UNSUB traffic [speed > 90] +count=[1, 2]"
-    )
+    assert str(
+        Frame("b2", 7, Subscribed("traffic", 1, (slow,), (fast,), {"count": msgspec.msgpack.encode([1, 2])}))
+    ) == ("b2#7 SUB traffic [speed < 60] UNSUB traffic [speed > 90] +count=[1, 2]")
     assert str(decode(ONE)) == "b1#1 PUB traffic a"

@@ -165,6 +165,30 @@ def demo(
         demo_console(shown)
 
 
+@app.command()
+@reported
+def simulate(
+    seed: Annotated[int, typer.Option(help="What everything is drawn from.", min=0)] = 0,
+    seeds: Annotated[int, typer.Option(help="How many, from that one on.", min=1)] = 1,
+    steps: Annotated[int, typer.Option(help="How much clients do in each.", min=1)] = 60,
+    trace: Annotated[bool, typer.Option(help="Print every message.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Brokers and clients in virtual time, with faults; exits with 1 if a subscriber did not get what it should."""
+    from catchment.app.simulating import as_dict, show_simulated, show_trace, simulated
+
+    stories = simulated(seed, seeds, steps, trace)
+    if trace:
+        for story in stories:
+            show_trace(story)
+    elif as_json:
+        print_json([as_dict(story) for story in stories])
+    else:
+        show_simulated(stories)
+    if any(story.problems for story in stories):
+        raise typer.Exit(1)
+
+
 SizesOption = Annotated[list[int] | None, typer.Option("--size", min=1, help="How many; may be given several times.")]
 
 

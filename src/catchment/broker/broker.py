@@ -77,7 +77,8 @@ class Waiting:
 
     peer: str
     answer: m.Message
-    needs: dict[str, int]
+    needs: set[tuple[str, int]]
+    """Neighbours and changes that they have not confirmed."""
 
 
 class Broker:
@@ -201,9 +202,9 @@ class Broker:
             "queued frames": sum(len(queue) for peer in self.peers.values() for queue in peer.queues),
         }
 
-    def send(self, to: str, message: m.Message) -> int:
-        """Queue a message; its sequence."""
-        return self.peers[to].put(self.name, message)
+    def send(self, to: str, message: m.Message) -> None:
+        """Queue a message."""
+        self.peers[to].put(self.name, message)
 
     def _has_room(self, kind: int) -> bool:
         return all(len(peer.queues[kind]) < self.settings.queue_max for peer in self.peers.values())
@@ -296,16 +297,25 @@ class Broker:
     # -- messages of neighbours -------------------------------------------------------------------------------------
 
     def _advertised(self, message: m.Advertised, neighbour: str, sequence: int) -> None:
-        if self._is_known(message.topic):
+        # Control and events travel apart: what took an advertisement back may come before it, or after the next one.
+        if self._is_known(message.topic) and message.generation > self.routes(message.topic).ended.get(neighbour, 0):
             self.weaver.attached = message.extras
-            self._start_advertising(message.topic, neighbour)
-        self._when_confirmed(neighbour, m.Confirmed(sequence))
+            routes = self.routes(message.topic)
+            routes.heard[neighbour] = message.generation
+            if neighbour in routes.advertisers:
+                self.weaver.call("ad_add", message.topic, neighbour)
+            else:
+                self._start_advertising(message.topic, neighbour)
+        self._when_confirmed(neighbour, m.Confirmed(message.change))
 
     def _unadvertised(self, message: m.Unadvertised, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
             self.weaver.attached = message.extras
-            self._stop_advertising(message.topic, neighbour)
-        self._when_confirmed(neighbour, m.Confirmed(sequence))
+            routes = self.routes(message.topic)
+            routes.ended[neighbour] = max(routes.ended.get(neighbour, 0), message.generation)
+            if routes.heard.get(neighbour) == message.generation:
+                self._stop_advertising(message.topic, neighbour)
+        self._when_confirmed(neighbour, m.Confirmed(message.change))
 
     def _neighbour_subscribed(self, message: m.Subscribed, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
@@ -322,7 +332,7 @@ class Broker:
                 else:
                     self.counters["filters dropped that were never added"] += 1
             self._tell_neighbours(message.topic, befores)
-        self._when_confirmed(neighbour, m.Confirmed(sequence))
+        self._when_confirmed(neighbour, m.Confirmed(message.change))
 
     def _published(self, message: m.Published, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
@@ -330,20 +340,15 @@ class Broker:
             self._forward(message.topic, message.events, neighbour)
 
     def _confirmed(self, message: m.Confirmed, neighbour: str, sequence: int) -> None:
-        peer = self.peers[neighbour]
-        if message.sequence > peer.asked:
+        if message.change not in self.peers[neighbour].unconfirmed:
             self.counters["confirmations of what was never asked"] += 1
             return
-        peer.confirmed = max(peer.confirmed, message.sequence)
-        # To one peer answers come in order, as a later one needs all that an earlier one does. Between peers none may
-        # wait for another: two neighbours could then wait for each other.
-        done = [one for one in self.waiting if self._is_complete(one)]
-        self.waiting = [one for one in self.waiting if not self._is_complete(one)]
-        for one in done:
-            self.send(one.peer, one.answer)
-
-    def _is_complete(self, waiting: Waiting) -> bool:
-        return all(self.peers[neighbour].confirmed >= asked for neighbour, asked in waiting.needs.items())
+        self.peers[neighbour].unconfirmed.remove(message.change)
+        for one in self.waiting:
+            one.needs.discard((neighbour, message.change))
+            if not one.needs:
+                self.send(one.peer, one.answer)
+        self.waiting = [one for one in self.waiting if one.needs]
 
     def _told(self, message: m.Told, neighbour: str, sequence: int) -> None:
         self.weaver.deliver(message, neighbour)
@@ -385,9 +390,11 @@ class Broker:
         for neighbour, is_due in list(routes.advertisement_changes()):
             extras = self.weaver.call_sending("ad_send" if is_due else "unad_send", topic, neighbour)
             if is_due and neighbour in routes.advertised_to:
-                self._ask(neighbour, m.Advertised(topic, extras))
+                generation = routes.generations[neighbour] = routes.generations.get(neighbour, 0) + 1
+                self.send(neighbour, m.Advertised(topic, self._change(neighbour), generation, extras))
             elif not is_due and neighbour not in routes.advertised_to:
-                self._ask(neighbour, m.Unadvertised(topic, extras))
+                generation = routes.generations[neighbour]
+                self.send(neighbour, m.Unadvertised(topic, self._change(neighbour), generation, extras))
 
     def _tell_neighbours(self, topic: str, befores: list[Mapping[str, Before]]) -> None:
         routes = self.routes(topic)
@@ -407,18 +414,19 @@ class Broker:
             extras |= self.weaver.call_sending("unsub_send", topic, dropped, neighbour)
         pending = self._pending
         if pending["added"] or pending["dropped"]:
-            self._ask(neighbour, m.Subscribed(topic, pending["added"], pending["dropped"], extras))
+            change = self._change(neighbour)
+            self.send(neighbour, m.Subscribed(topic, change, pending["added"], pending["dropped"], extras))
 
-    def _ask(self, neighbour: str, message: m.Message) -> None:
-        self.peers[neighbour].asked = self.send(neighbour, message)
+    def _change(self, neighbour: str) -> int:
+        """The number of a change that a neighbour is about to be told, and has to confirm."""
+        peer = self.peers[neighbour]
+        peer.changes += 1
+        peer.unconfirmed.add(peer.changes)
+        return peer.changes
 
     def _when_confirmed(self, peer: str, answer: m.Message) -> None:
         self.weaver.attached = {}
-        needs = {
-            n: self.peers[n].asked
-            for n in self.neighbours
-            if n != peer and self.peers[n].asked > self.peers[n].confirmed
-        }
+        needs = {(n, change) for n in self.neighbours if n != peer for change in self.peers[n].unconfirmed}
         if needs:
             self.waiting.append(Waiting(peer, answer, needs))
         else:

@@ -35,7 +35,7 @@ def remembered(broker: Broker) -> bytes:
         "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
         "clients": sorted(broker.clients),
         "subscribed": [[*key, topic] for key, topic in broker.subscribed.items()],
-        "waiting": [[one.peer, encode(Frame("", 1, one.answer)), one.needs] for one in broker.waiting],
+        "waiting": [[one.peer, encode(Frame("", 1, one.answer)), sorted(one.needs)] for one in broker.waiting],
         "topics": {topic: _routes(routes) for topic, routes in broker.topics.items()},
         "ingress": [broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered],
         "advice": broker.weaver.states,
@@ -55,7 +55,10 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     broker.peers = {name: _peer_from(peer) for name, peer in plain["peers"].items()}
     broker.clients = set(plain["clients"])
     broker.subscribed = {(client, name): topic for client, name, topic in plain["subscribed"]}
-    broker.waiting = [Waiting(peer, decode(answer).message, needs) for peer, answer, needs in plain["waiting"]]
+    broker.waiting = [
+        Waiting(peer, decode(answer).message, {(neighbour, change) for neighbour, change in needs})
+        for peer, answer, needs in plain["waiting"]
+    ]
     for topic, routes in plain["topics"].items():
         _recall_routes(broker.routes(topic), routes)
     broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered = plain["ingress"]
@@ -66,12 +69,14 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
 
 def _peer(peer: Peer) -> list[Any]:
     queues = [[encode(frame) for frame in queue] for queue in peer.queues]
-    return [queues, peer.received, peer.sent, peer.asked, peer.confirmed, peer.turn, sorted(peer.topics)]
+    unconfirmed = sorted(peer.unconfirmed)
+    return [queues, peer.received, peer.sent, peer.changes, unconfirmed, peer.turn, sorted(peer.topics)]
 
 
 def _peer_from(plain: list[Any]) -> Peer:
-    queues, received, sent, asked, confirmed, turn, topics = plain
-    peer = Peer(received=received, sent=sent, asked=asked, confirmed=confirmed, turn=turn, topics=set(topics))
+    queues, received, sent, changes, unconfirmed, turn, topics = plain
+    peer = Peer(received=received, sent=sent, changes=changes, turn=turn, topics=set(topics))
+    peer.unconfirmed.update(unconfirmed)
     for queue, frames in zip(peer.queues, queues, strict=True):
         queue.extend(decode(frame) for frame in frames)
     return peer
@@ -81,6 +86,9 @@ def _routes(routes: Routes) -> list[Any]:
     return [
         sorted(routes.advertisers),
         sorted(routes.advertised_to),
+        routes.generations,
+        routes.heard,
+        routes.ended,
         {peer: [filter_to_plain(one) for one in filters] for peer, filters in routes.wanted.items()},
         [[*key, filter_to_plain(where), columns] for key, (where, columns) in routes.subscriptions.items()],
         {peer: [filter_to_plain(one) for one in summary.told] for peer, summary in routes.summaries.items()},
@@ -88,8 +96,9 @@ def _routes(routes: Routes) -> list[Any]:
 
 
 def _recall_routes(routes: Routes, plain: list[Any]) -> None:
-    advertisers, advertised_to, wanted, subscriptions, told = plain
+    advertisers, advertised_to, generations, heard, ended, wanted, subscriptions, told = plain
     routes.advertisers, routes.advertised_to = set(advertisers), set(advertised_to)
+    routes.generations, routes.heard, routes.ended = generations, heard, ended
     routes.recall(
         {peer: [filter_from_plain(one) for one in filters] for peer, filters in wanted.items()},
         {

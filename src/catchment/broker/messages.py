@@ -44,8 +44,11 @@ class _Message(msgspec.Struct, frozen=True):
 
     @property
     def is_event(self) -> bool:
-        """Whether it is of the traffic class of events, and not of control."""
-        return isinstance(self, (PublishEvents, Published, Delivered))
+        """Whether it is of the traffic class of events, and not of control.
+
+        What takes a publisher's advertisement back must not overtake its events, so it travels with them.
+        """
+        return isinstance(self, (PublishEvents, Published, Unadvertised, Delivered))
 
 
 # -- client to broker -------------------------------------------------------------------------------------------------
@@ -148,6 +151,9 @@ class Advertised(_Message, frozen=True):
     """There are publishers of a topic on the sender's side: the paper's AD."""
 
     topic: str
+    change: int
+    generation: int
+    """How many times the sender has begun to advertise: what took back an earlier one may come later."""
     extras: Extras = {}
 
     def __str__(self) -> str:
@@ -158,6 +164,8 @@ class Unadvertised(_Message, frozen=True):
     """There are none any more: UNAD."""
 
     topic: str
+    change: int
+    generation: int
     extras: Extras = {}
 
     def __str__(self) -> str:
@@ -168,6 +176,7 @@ class Subscribed(_Message, frozen=True):
     """The sender's side wants other events than before: the new SUB and the old UNSUB in one, added before dropped."""
 
     topic: str
+    change: int
     added: tuple[Filter, ...]
     dropped: tuple[Filter, ...] = ()
     extras: Extras = {}
@@ -191,12 +200,12 @@ class Published(_Message, frozen=True):
 
 
 class Confirmed(_Message, frozen=True):
-    """All that a change set off, up to this frame of the receiver's, has taken effect on the sender's side."""
+    """All that a change of the receiver's set off has taken effect on the sender's side."""
 
-    sequence: int
+    change: int
 
     def __str__(self) -> str:
-        return f"CONFIRM {self.sequence}"
+        return f"CONFIRM {self.change}"
 
 
 class Told(_Message, frozen=True):

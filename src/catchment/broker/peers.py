@@ -23,19 +23,18 @@ class Peer:
     received: list[int] = field(default_factory=lambda: [0, 0])
     """The last sequence that came, by traffic class."""
     sent: list[int] = field(default_factory=lambda: [0, 0])
-    asked: int = 0
-    """The last frame to it that it has to confirm."""
-    confirmed: int = 0
+    changes: int = 0
+    """How many changes it was told."""
+    unconfirmed: set[int] = field(default_factory=set)
     turn: int = CONTROL
     topics: set[str] = field(default_factory=set)
     """Of a client, what it advertises."""
 
-    def put(self, sender: str, message: Message) -> int:
-        """Queue a message; its sequence."""
+    def put(self, sender: str, message: Message) -> None:
+        """Queue a message."""
         kind = EVENTS if message.is_event else CONTROL
         self.sent[kind] += 1
         self.queues[kind].append(Frame(sender, self.sent[kind], message))
-        return self.sent[kind]
 
     def take(self, most: int | None) -> Iterator[Frame]:
         """Frames of both classes in turn, while there are some."""

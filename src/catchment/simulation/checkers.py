@@ -1,0 +1,94 @@
+"""What must be true of a simulated world; each checker returns what is not, one line each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from catchment.model.filter import Filter
+from catchment.model.subscription import Subscription
+from catchment.simulation.clients import Publication, Wish
+from catchment.simulation.world import World
+
+__all__ = ["check_answers", "check_bounds", "check_deliveries", "check_emptiness"]
+
+
+def check_deliveries(world: World) -> Iterator[str]:
+    """Every subscription got what it must, nothing that it may not, each event once and in its publisher's order.
+
+    It must get what was accepted between its acknowledgement and its end, and may get what was under way when it was
+    asked for. What is under way when it ends may be lost to it.
+    """
+    for client in world.clients.values():
+        for wish in client.all_wishes:
+            yield from _check_wish(world, wish)
+
+
+def _check_wish(world: World, wish: Wish) -> Iterator[str]:
+    who = f"{wish.client} {wish.name}"
+    condition = _condition(world, wish)
+    if condition is None:
+        if wish.received:
+            yield f"{who} was refused and got {wish.received}"
+        return
+    matching = [one for one in world.publications if one.topic == wish.topic and condition.matches(one.values)]
+    received = Counter(wish.received)
+    for event_id, times in received.items():
+        if times > 1:
+            yield f"{who} got {event_id} {times} times"
+    acknowledged_us = wish.asked.answered_us
+    may = {one.event_id for one in matching if one.accepted_us >= wish.asked.rested_us}
+    for event_id in received.keys() - may:
+        yield f"{who} got {event_id}, which it may not"
+    if wish.ended is None and acknowledged_us is not None:
+        for one in matching:
+            if one.accepted_us > acknowledged_us and one.event_id not in received:
+                yield f"{who} did not get {one.event_id}, accepted at {one.accepted_us}us"
+    yield from _check_order(who, wish, matching)
+
+
+def _check_order(who: str, wish: Wish, matching: list[Publication]) -> Iterator[str]:
+    place = {one.event_id: (one.client, number) for number, one in enumerate(matching)}
+    last: dict[str, int] = {}
+    for event_id in wish.received:
+        if event_id in place:
+            publisher, number = place[event_id]
+            if number < last.get(publisher, -1):
+                yield f"{who} got {event_id} out of {publisher}'s order"
+            last[publisher] = number
+
+
+def _condition(world: World, wish: Wish) -> Filter | None:
+    if wish.asked.refused is not None:
+        return None
+    subscription = Subscription(wish.name, sql=wish.asked.message.sql)
+    return subscription.within(world.settings.schemas).where
+
+
+def check_answers(world: World) -> Iterator[str]:
+    """At rest, every request has been answered."""
+    for client in world.clients.values():
+        for request in client.requests:
+            if request.answered_us is None:
+                yield f"{client.name} was never answered: {request.message}"
+
+
+def check_bounds(world: World) -> Iterator[str]:
+    """No queue is longer than it may be, and no advice has failed."""
+    for node in world.nodes.values():
+        queued = node.broker.table_sizes()["queued frames"]
+        limit = world.settings.queue_max * 2 * len(node.broker.peers)
+        if queued > limit:
+            yield f"{node.name} has {queued} queued frames; at most {limit} are expected"
+        for failure in node.broker.failures:
+            yield f"{node.name}: {failure}"
+
+
+def check_emptiness(world: World) -> Iterator[str]:
+    """When everybody has gone and all is at rest, nothing is left of anyone."""
+    for node in world.nodes.values():
+        if not node.broker.is_at_rest:
+            yield f"{node.name} is not at rest: {node.broker.table_sizes()}"
+        for topic, routes in node.broker.topics.items():
+            if not routes.is_empty:
+                yield f"{node.name} still has routes of {topic}: {node.broker.table_sizes()}"

@@ -1,0 +1,56 @@
+"""Everything that may go wrong in a simulation, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from catchment.model.errors import ConfigurationError
+
+__all__ = ["CALM", "Options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Network, crashes and clocks. All chances are drawn from the seed."""
+
+    delay_us_min: int = 100
+    delay_us_max: int = 2_000
+    bytes_per_s: int | None = None
+    """Of each link and direction; None is no limit."""
+    service_us: int = 0
+    """What a broker takes for each frame."""
+    duplicates: float = 0.0
+    """The share of frames that come twice."""
+    drops: float = 0.0
+    """The share of transmissions that are lost; what is lost is sent again after `retransmit_us`."""
+    retransmit_us: int = 5_000
+    crashes: int = 0
+    """How many times some broker crashes, to be restarted after at most `down_us_max`."""
+    down_us_max: int = 50_000
+    partitions: int = 0
+    """How many times some link carries nothing, for at most `down_us_max`."""
+    clock_skew_us_max: int = 0
+    """By how much the clock of a broker may be wrong."""
+    memory_every: int = 20
+    """Inputs of a broker between two times that it writes down what it must remember."""
+
+    def __post_init__(self) -> None:
+        for name in ("duplicates", "drops"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are shares from 0 to below 1")
+        if not 0 <= self.delay_us_min <= self.delay_us_max:
+            raise ConfigurationError(
+                f"delays are {self.delay_us_min} to {self.delay_us_max}; accepted is a rising pair from 0 on"
+            )
+        for name in ("service_us", "crashes", "partitions", "down_us_max", "clock_skew_us_max"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 0 on")
+        for name in ("retransmit_us", "memory_every"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
+        if self.bytes_per_s is not None and self.bytes_per_s < 1:
+            raise ConfigurationError(f"bytes_per_s is {self.bytes_per_s}; accepted are numbers from 1 on, or None")
+
+
+CALM = Options()
+"""Delays, and no faults."""

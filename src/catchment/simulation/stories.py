@@ -1,0 +1,135 @@
+"""Stories: what happens in a random world, all of it drawn from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+from random import Random
+
+import pyarrow as pa
+
+from catchment.broker.broker import Settings
+from catchment.model.schema import Schema, Type
+from catchment.simulation.checkers import check_answers, check_bounds, check_deliveries, check_emptiness
+from catchment.simulation.clients import Client
+from catchment.simulation.options import Options
+from catchment.simulation.overlays import SHAPES, overlay_of
+from catchment.simulation.world import World
+
+__all__ = ["SCHEMAS", "Story", "told"]
+
+SCHEMAS = {
+    "traffic": Schema({"speed": Type.FLOAT, "highway": Type.STRING}),
+    "stock": Schema({"price": Type.INT, "symbol": Type.STRING}),
+}
+_CONDITIONS = {
+    "traffic": ("speed < {0}", "speed BETWEEN {0} AND {1}", "highway = 'h{2}'", "highway LIKE 'h%' AND speed > {0}"),
+    "stock": ("price >= {0}", "symbol IN ('s{2}', 's0')", "price < {1} OR symbol = 's{2}'", "symbol IS NULL"),
+}
+
+
+@dataclass(slots=True)
+class Story:
+    """A world after its story, and what was wrong in it."""
+
+    seed: int
+    world: World
+    summary: str
+    problems: list[str] = field(default_factory=list)
+
+
+def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
+    """Play the story of a seed: clients come and ask, things break, and in the end everybody goes."""
+    random = Random(seed)
+    shape, size = random.choice(sorted(SHAPES)), random.randint(1, 9)
+    options = Options(
+        delay_us_max=random.choice([500, 5_000]),
+        bytes_per_s=random.choice([None, None, 1_000_000]),
+        service_us=random.choice([0, 0, 50]),
+        duplicates=random.choice([0.0, 0.2]),
+        drops=random.choice([0.0, 0.2]),
+        clock_skew_us_max=random.choice([0, 100_000]),
+        memory_every=random.choice([1, 5, 50]),
+    )
+    settings = Settings(
+        schemas=SCHEMAS,
+        forwarding=random.choice(["advertised", "advertised", "flooded"]),
+        summary=random.choice(["bound", "covering", "each"]),
+        queue_max=random.choice([2, 10_000]),
+    )
+    world = World(overlay_of(shape, size, random), settings, seed=seed, options=options, traces=traces)
+    teller = _Teller(world, random)
+    for _ in range(steps):
+        teller.step()
+        if random.random() < 0.6:
+            world.run(world.timeline.now_us + random.randint(1, 20_000))
+    world.run()
+    problems = [*check_answers(world), *check_deliveries(world), *check_bounds(world)]
+    teller.everybody_goes()
+    world.run()
+    problems += chain(check_answers(world), check_emptiness(world))
+    summary = f"{shape} of {size}, {settings.forwarding}, {settings.summary}; {options}"
+    return Story(seed, world, summary, problems)
+
+
+class _Teller:
+    def __init__(self, world: World, random: Random) -> None:
+        self._world, self._random = world, random
+        self._number = 0
+        names = world.overlay.brokers
+        self._clients = [world.client(random.choice(names), f"c{n}") for n in range(random.randint(1, 6))]
+
+    def step(self) -> None:
+        act = self._random.choices(
+            [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish, self._break],
+            [4, 1, 5, 2, 9, 1],
+        )[0]
+        act(self._random.choice(self._clients), self._random.choice(sorted(SCHEMAS)))
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _advertise(self, client: Client, topic: str) -> None:
+        self._world.advertise(client, topic)
+
+    def _unadvertise(self, client: Client, topic: str) -> None:
+        if topic in client.advertised:
+            self._world.unadvertise(client, topic)
+
+    def _subscribe(self, client: Client, topic: str) -> None:
+        low = self._random.randint(0, 9)
+        text = self._random.choice(_CONDITIONS[topic])
+        condition = text.format(low, low + self._random.randint(0, 5), self._random.randint(0, 2))
+        self._world.subscribe(client, f"s{self._next()}", f"SELECT * FROM {topic} WHERE {condition}")
+
+    def _unsubscribe(self, client: Client, topic: str) -> None:
+        if client.wishes:
+            self._world.unsubscribe(client, self._random.choice(sorted(client.wishes)))
+
+    def _publish(self, client: Client, topic: str) -> None:
+        if topic not in client.advertised:
+            return
+        rows = self._random.randint(1, 4)
+        columns = {"event_id": pa.array([f"e{self._next()}" for _ in range(rows)], pa.string())}
+        number, text = ("speed", "highway") if topic == "traffic" else ("price", "symbol")
+        numbers = [self._random.choice([None, *range(12)]) for _ in range(rows)]
+        columns[number] = pa.array(numbers, SCHEMAS[topic][number].arrow)
+        texts = [self._random.choice([None, "0", "1", "2"]) for _ in range(rows)]
+        columns[text] = pa.array([one and f"{text[0]}{one}" for one in texts], pa.string())
+        self._world.publish(client, topic, pa.RecordBatch.from_pydict(columns))
+
+    def _break(self, client: Client, topic: str) -> None:
+        down_us = self._random.randint(1, 50_000)
+        if self._random.random() < 0.5:
+            self._world.crash(self._random.choice(self._world.overlay.brokers), down_us)
+        elif self._world.links:
+            self._world.cut(*self._random.choice(self._world.links), down_us)
+
+    def everybody_goes(self) -> None:
+        for client in self._clients:
+            for name in sorted(client.wishes):
+                if client.wishes[name].asked.refused is None:
+                    self._world.unsubscribe(client, name)
+            for topic in sorted(client.advertised):
+                self._world.unadvertise(client, topic)
