@@ -337,7 +337,11 @@ class Broker:
     def _published(self, message: m.Published, neighbour: str, sequence: int) -> None:
         if self._is_known(message.topic):
             self.weaver.attached = message.extras
-            self._forward(message.topic, message.events, neighbour)
+            try:
+                self._forward(message.topic, message.events, neighbour)
+            except CatchmentError:
+                # The broker where they came in has checked them: this one was not said by a broker of ours.
+                self.counters["batches that do not fit their topic"] += 1
 
     def _confirmed(self, message: m.Confirmed, neighbour: str, sequence: int) -> None:
         if message.change not in self.peers[neighbour].unconfirmed:
