@@ -69,6 +69,24 @@ def test_two_subscriptions_of_one_client_are_one_delivery() -> None:
     assert sum("PUB" in line for line in wire.trace) == 1
 
 
+def test_only_columns_that_were_asked_for_are_delivered() -> None:
+    wire = Wire(PAIR)
+    wire.advertise("b1/p")
+    wire.ask("b2/s", m.SubscribeTo, "speeds", "SELECT speed FROM traffic")
+    wire.ask("b2/t", m.SubscribeTo, "speeds", "SELECT speed FROM traffic")
+    wire.ask("b2/t", m.SubscribeTo, "all", "SELECT * FROM traffic")
+    wire.run()
+    wire.publish("b1/p", 10)
+    wire.run()
+    columns = {
+        client: message.events.schema.names
+        for client in ("b2/s", "b2/t")
+        for message in wire.heard[client]
+        if isinstance(message, m.Delivered)
+    }
+    assert columns == {"b2/s": ["event_id", "speed"], "b2/t": ["event_id", "broker", "ts", "speed"]}
+
+
 def test_a_covered_subscription_is_not_told() -> None:
     wire = Wire(LINE)
     wire.advertise("b1/p")

@@ -469,7 +469,8 @@ class Broker:
         for client, wanted in sorted(matched.clients.items()):
             rows = np.unique(np.concatenate(list(wanted.values())))
             places = {name: tuple(np.searchsorted(rows, of).tolist()) for name, of in sorted(wanted.items())}
-            self.send(client, m.Delivered(topic, _taken(events, rows), places))
+            columns = self.routes(topic).columns_for(client, wanted, events.schema.names)
+            self.send(client, m.Delivered(topic, _taken(events, rows).select(columns), places))
 
     def own_sub_send(self, topic: str, added: tuple[Filter, ...], neighbour: str) -> None:
         self._pending["added"] += added

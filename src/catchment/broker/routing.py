@@ -104,6 +104,12 @@ class Routes:
         self._matcher.remove((client, name))
         return self._spread(condition, client, added=False)
 
+    def columns_for(self, client: str, names: Iterable[str], there: list[str]) -> list[str]:
+        """The columns that some of a client's subscriptions ask for, of those that are there."""
+        asked = [self.subscriptions[client, name][1] for name in names if (client, name) in self.subscriptions]
+        wanted = {"event_id", *(column for columns in asked for column in columns or there)}
+        return [name for name in there if name in wanted]
+
     def _spread(self, condition: Filter, peer: str, *, added: bool) -> dict[str, Before]:
         before = {}
         for neighbour, summary in self.summaries.items():

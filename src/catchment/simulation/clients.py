@@ -59,6 +59,8 @@ class Client:
         self.past: list[Wish] = []
         self.advertised: set[str] = set()
         """Topics whose advertisement was acknowledged and not taken back."""
+        self._latest: dict[str, int] = {}
+        """The last request about each topic's advertisement."""
         self._sent = [0, 0]
         self._received = [0, 0]
         self.repeats = 0
@@ -77,6 +79,8 @@ class Client:
             self.past.append(wish)
         elif kind is m.UnadvertiseTopic:
             self.advertised.discard(fields[0])
+        if kind in (m.AdvertiseTopic, m.UnadvertiseTopic):
+            self._latest[fields[0]] = message.request
         self._sent[message.is_event] += 1
         return Frame(self.name, self._sent[message.is_event], message)
 
@@ -96,7 +100,8 @@ class Client:
         request.answered_us = now_us
         if isinstance(message, m.Refused):
             request.refused = message.reason
-        elif isinstance(request.message, m.AdvertiseTopic):
+        elif isinstance(request.message, m.AdvertiseTopic) and self._latest[request.message.topic] == message.request:
+            # An answer from before it was taken back says nothing about the advertisement that followed.
             self.advertised.add(request.message.topic)
 
     def _delivered(self, message: m.Delivered) -> None:

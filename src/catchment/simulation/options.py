@@ -24,28 +24,28 @@ class Options:
     drops: float = 0.0
     """The share of transmissions that are lost; what is lost is sent again after `retransmit_us`."""
     retransmit_us: int = 5_000
-    crashes: int = 0
-    """How many times some broker crashes, to be restarted after at most `down_us_max`."""
+    crashes: float = 0.0
+    """The chance, at each step of a story, that a broker crashes; it is back after at most `down_us_max`."""
+    partitions: float = 0.0
+    """The chance, at each step of a story, that a link carries nothing for at most `down_us_max`."""
     down_us_max: int = 50_000
-    partitions: int = 0
-    """How many times some link carries nothing, for at most `down_us_max`."""
     clock_skew_us_max: int = 0
     """By how much the clock of a broker may be wrong."""
     memory_every: int = 20
     """Inputs of a broker between two times that it writes down what it must remember."""
 
     def __post_init__(self) -> None:
-        for name in ("duplicates", "drops"):
+        for name in ("duplicates", "drops", "crashes", "partitions"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are shares from 0 to below 1")
         if not 0 <= self.delay_us_min <= self.delay_us_max:
             raise ConfigurationError(
                 f"delays are {self.delay_us_min} to {self.delay_us_max}; accepted is a rising pair from 0 on"
             )
-        for name in ("service_us", "crashes", "partitions", "down_us_max", "clock_skew_us_max"):
+        for name in ("service_us", "clock_skew_us_max"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 0 on")
-        for name in ("retransmit_us", "memory_every"):
+        for name in ("retransmit_us", "memory_every", "down_us_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
         if self.bytes_per_s is not None and self.bytes_per_s < 1:

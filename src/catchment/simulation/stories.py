@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from catchment.broker.broker import Settings
 from catchment.model.schema import Schema, Type
-from catchment.simulation.checkers import check_answers, check_bounds, check_deliveries, check_emptiness
+from catchment.simulation.checkers import check_answers, check_conduct, check_deliveries, check_emptiness
 from catchment.simulation.clients import Client
 from catchment.simulation.options import Options
 from catchment.simulation.overlays import SHAPES, overlay_of
@@ -48,6 +48,8 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         service_us=random.choice([0, 0, 50]),
         duplicates=random.choice([0.0, 0.2]),
         drops=random.choice([0.0, 0.2]),
+        crashes=random.choice([0.0, 0.05]),
+        partitions=random.choice([0.0, 0.05]),
         clock_skew_us_max=random.choice([0, 100_000]),
         memory_every=random.choice([1, 5, 50]),
     )
@@ -64,7 +66,7 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         if random.random() < 0.6:
             world.run(world.timeline.now_us + random.randint(1, 20_000))
     world.run()
-    problems = [*check_answers(world), *check_deliveries(world), *check_bounds(world)]
+    problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world)]
     teller.everybody_goes()
     world.run()
     problems += chain(check_answers(world), check_emptiness(world))
@@ -81,10 +83,10 @@ class _Teller:
 
     def step(self) -> None:
         act = self._random.choices(
-            [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish, self._break],
-            [4, 1, 5, 2, 9, 1],
+            [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish], [4, 1, 5, 2, 9]
         )[0]
         act(self._random.choice(self._clients), self._random.choice(sorted(SCHEMAS)))
+        self._break()
 
     def _next(self) -> int:
         self._number += 1
@@ -119,12 +121,13 @@ class _Teller:
         columns[text] = pa.array([one and f"{text[0]}{one}" for one in texts], pa.string())
         self._world.publish(client, topic, pa.RecordBatch.from_pydict(columns))
 
-    def _break(self, client: Client, topic: str) -> None:
-        down_us = self._random.randint(1, 50_000)
-        if self._random.random() < 0.5:
-            self._world.crash(self._random.choice(self._world.overlay.brokers), down_us)
-        elif self._world.links:
-            self._world.cut(*self._random.choice(self._world.links), down_us)
+    def _break(self) -> None:
+        options = self._world.options
+        if self._random.random() < options.crashes:
+            broker = self._random.choice(self._world.overlay.brokers)
+            self._world.crash(broker, self._random.randint(1, options.down_us_max))
+        if self._world.links and self._random.random() < options.partitions:
+            self._world.cut(*self._random.choice(self._world.links), self._random.randint(1, options.down_us_max))
 
     def everybody_goes(self) -> None:
         for client in self._clients:
