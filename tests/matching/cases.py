@@ -49,9 +49,22 @@ def matched(matcher: Matcher, table: pa.Table | pa.RecordBatch) -> Pairs:
     same_rows, slots = matcher.match_slots(table)
     assert rows.tolist() == same_rows.tolist() == sorted(rows.tolist())
     assert [matcher.id_of(slot) for slot in slots.tolist()] == names.tolist()
+    for batch in [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches():
+        _check_by_slot(matcher, batch)
     pairs = list(zip(rows.tolist(), names.tolist(), strict=True))
     assert len(pairs) == len(set(pairs)), "a pair came twice"
     return set(pairs)
+
+
+def _check_by_slot(matcher: Matcher, batch: pa.RecordBatch) -> None:
+    """Matching by slot says the same as matching by event."""
+    rows, slots = matcher.match_slots(batch)
+    found = [matcher.rows_by_slot(batch), matcher.by_slot(rows, slots)]
+    for slot in range(found[0].begin.shape[1]):
+        expected_rows = rows[slots == slot].tolist()
+        for one in found:
+            stretches = zip(one.begin[:, slot].tolist(), one.end[:, slot].tolist(), strict=True)
+            assert [row for begin, end in stretches for row in one.rows[begin:end].tolist()] == expected_rows
 
 
 TEXT_SCHEMA = Schema({"s": Type.STRING, "n": Type.INT})

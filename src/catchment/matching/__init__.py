@@ -1,5 +1,6 @@
 """Which filters match which events: the index behind subscriptions."""
 
+from catchment.matching.grouping import RowsBySlot
 from catchment.matching.matcher import Matcher
 
-__all__ = ["Matcher"]
+__all__ = ["Matcher", "RowsBySlot"]

@@ -15,8 +15,9 @@ import pyarrow as pa
 from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
 from catchment.matching.few import match_few
+from catchment.matching.grouping import RowsBySlot, count_by_slot, gather, grouped
 from catchment.matching.index import Index
-from catchment.matching.kernel import look
+from catchment.matching.kernel import Scratch, look
 from catchment.matching.layout import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE
 from catchment.matching.memory import Array
 from catchment.matching.owners import Registry
@@ -128,6 +129,29 @@ class Matcher:
             return self._match_columns(np.zeros((max(len(self.schema), 1), COLUMN_FIELDS), np.int64), events.num_rows)
         return joined(found)
 
+    def rows_by_slot(self, batch: pa.RecordBatch) -> RowsBySlot:
+        """As `match_slots`, by slot and not by event: for those who go on with one filter after the other."""
+        columns, alive = columns_of(batch, self.schema, self._plans)
+        owners, slots = self.owners(), len(self._registry.entries)
+        begins, ends, out, found = [], [], np.empty(0, np.int32), 0
+        for first, stretch, scratch, hits in self._looked_up(columns, batch.num_rows):
+            begin, end = np.empty(slots, np.int64), np.empty(slots, np.int64)
+            total = count_by_slot(owners, scratch, hits, found, begin, end)
+            if total > len(out):
+                out = _longer(out, found, _room(total, first + stretch, batch.num_rows))
+            gather(owners, scratch, hits, first, begin, end, out)
+            begins.append(begin)
+            ends.append(end)
+            found = total
+        del alive
+        shape = (len(begins), slots)
+        return RowsBySlot(np.array(begins, np.int64).reshape(shape), np.array(ends, np.int64).reshape(shape), out)
+
+    def by_slot(self, rows: Array, slots: Array) -> RowsBySlot:
+        """Pairs that `match_slots` found, as `rows_by_slot` would have."""
+        begin, end, out = grouped(rows, slots, len(self._registry.entries))
+        return RowsBySlot(begin[None], end[None], out)
+
     def match_one(self, event: Mapping[str, object]) -> list[Any]:
         """The ids of the filters that match one event, given as attribute to value."""
         columns, alive = columns_of_event(event, self.schema)
@@ -160,23 +184,27 @@ class Matcher:
         return (out_row[:pairs].copy(), out_slot[:pairs].copy()) if pairs >= 0 else None
 
     def _match_many(self, columns: Array, rows: int) -> tuple[Array, Array]:
-        tiles, checks, owners = self.index.tiles(), self.index.checks(), self.owners()
-        tile_count = len(tiles.fail)
+        owners, tile_count = self.owners(), len(self.index.tiles().fail)
         out_row = out_slot = np.empty(0, np.int32)
         found = 0
+        for first, stretch, scratch, hits in self._looked_up(columns, rows):
+            pairs = count(owners, scratch, stretch, hits)
+            if found + pairs > len(out_row):
+                room = _room(found + pairs, first + stretch, rows)
+                out_row, out_slot = _longer(out_row, found, room), _longer(out_slot, found, room)
+            found += emit(owners, scratch, tile_count, stretch, first, out_row[found:], out_slot[found:])
+        return out_row[:found], out_slot[:found]
+
+    def _looked_up(self, columns: Array, rows: int) -> Iterator[tuple[int, int, Scratch, int]]:
+        """First row, number of rows, hits and how many of one stretch of events after the other."""
+        tiles, checks = self.index.tiles(), self.index.checks()
         for first, codes, cells, workspace in self.encoded(columns, rows):
-            scratch = workspace.scratch(len(codes), tile_count)
+            scratch = workspace.scratch(len(codes), len(tiles.fail))
             hits = look(tiles, checks, codes, cells, workspace.memo.bits, scratch)
             while hits < 0:
                 scratch = workspace.make_room_for_hits()
                 hits = look(tiles, checks, codes, cells, workspace.memo.bits, scratch)
-            pairs = count(owners, scratch, len(codes), hits)
-            if found + pairs > len(out_row):
-                # Room for the rest too, if it goes on like this. What stays unused is never written to.
-                room = found + pairs + (rows - first - len(codes)) * (found + pairs) // (first + len(codes)) * 9 // 8
-                out_row, out_slot = _longer(out_row, found, room), _longer(out_slot, found, room)
-            found += emit(owners, scratch, tile_count, len(codes), first, out_row[found:], out_slot[found:])
-        return out_row[:found], out_slot[:found]
+            yield first, len(codes), scratch, hits
 
     def encoded(self, columns: Array, rows: int) -> Iterator[tuple[int, Array, Array, Workspace]]:
         """First row, codes and cells of one stretch of events after the other; each is overwritten by the next."""
@@ -285,6 +313,11 @@ class Matcher:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._entries = _by_hash(self.index)
+
+
+def _room(found: int, done: int, rows: int) -> int:
+    """Room for the rest too, if it goes on like this. What stays unused is never written to."""
+    return found + (rows - done) * found // done * 9 // 8
 
 
 def _longer(array: Array, used: int, room: int) -> Array:

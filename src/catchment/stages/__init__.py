@@ -4,9 +4,10 @@ from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import Finished, finish_rows
 from catchment.stages.matching import HEADER_BYTES, REASON, SIZE, PassResult, Wanted, partials_of_accepted, run_pass
 from catchment.stages.merging import Selection
+from catchment.stages.packing import PACKED_SCHEMA, packed, unpacked
 from catchment.stages.partials import PARTIAL_SCHEMA
 from catchment.stages.plan import Active, Plan, compile_plan
-from catchment.stages.wire import PACKED_SCHEMA, crossings_from, packed, pass_rows, pass_schema, unpacked
+from catchment.stages.wire import crossings_from, pass_rows, pass_schema
 
 __all__ = [
     "HEADER_BYTES",

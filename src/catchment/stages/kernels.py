@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["CODES", "accumulate", "by_slot", "slide", "union_over", "windows_over"]
+__all__ = ["CODES", "accumulate", "slide", "union_over", "windows_over"]
 
 TALLY, WHOLE_TOTAL, REAL_TOTAL, MOMENTS, LOWEST, HIGHEST, LOWEST_REAL, HIGHEST_REAL, BLOB = range(9)
 CODES = {
@@ -28,98 +28,168 @@ Array = Any
 
 
 @njit(cache=True, nogil=True)
-def by_slot(events: Array, slots: Array, slot_count: int) -> Any:
-    """The events of each slot side by side, in their order: where each slot begins, and the events."""
-    begins = np.zeros(slot_count + 1, np.int64)
-    for pair in range(len(slots)):
-        begins[slots[pair] + 1] += 1
-    for slot in range(slot_count):
-        begins[slot + 1] += begins[slot]
-    place = begins[:-1].copy()
-    ordered = np.empty(len(events), np.int32)
-    for pair in range(len(slots)):
-        slot = slots[pair]
-        ordered[place[slot]] = events[pair]
-        place[slot] += 1
-    return begins, ordered
-
-
-@njit(cache=True, nogil=True)
 def accumulate(
-    begins: Array, events: Array, part_slot: Array, part_code: Array, part_column: Array, part_layout: Array,
+    begins: Array, ends: Array, rows: Array, part_slot: Array, part_code: Array, part_column: Array, part_layout: Array,
     part_masked: Array, codes: Array, widths: Array, origins: Array, words: int,
     ints: Array, reals: Array, valid: Array,
 ) -> Any:  # fmt: skip
     """The cells that the events of each part's slot fall into: where each part begins, and the cells' columns.
 
-    One part at a time, so that its cells stay in the cache. A part of a layout below zero has no cells, nor has an
-    event of a code below zero.
+    One part at a time, so that its cells stay in the cache. Events mostly come in the order of time, so that many in a
+    row fall into one cell: they are added to it together. A part of a layout below zero has no cells, nor has an event
+    of a code below zero.
     """
-    room = 0
+    room = most = 0
     for part in range(len(part_slot)):
         if part_layout[part] >= 0:
             slot = part_slot[part]
-            room += min(begins[slot + 1] - begins[slot], widths[part_layout[part]])
+            pairs = 0
+            for stretch in range(len(begins)):
+                pairs += ends[stretch, slot] - begins[stretch, slot]
+            room += min(pairs, widths[part_layout[part]])
+            most = max(most, pairs)
     code_of, publications = np.empty(room, np.int32), np.zeros(room, np.int64)
     masks = np.zeros((room if words else 0, max(words, 1)), np.uint64)
     count, whole, low = np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(room, np.int64)
     real, rest = np.zeros(room), np.zeros(room)
     # Where the cell of a code is; what a part before left here lies before the part's first cell.
     cell_of = np.full(widths.max(), -1, np.int64)
+    runs = np.empty((most, 3), np.int64)
     firsts = np.zeros(len(part_slot) + 1, np.int64)
     end = 0
     for part in range(len(part_slot)):
-        first, layout = end, part_layout[part]
-        if layout >= 0:
-            slot, state, column = part_slot[part], part_code[part], part_column[part]
-            masked = part_masked[part]
-            for pair in range(begins[slot], begins[slot + 1]):
-                event = events[pair]
-                code = codes[layout, event]
-                if code < 0:
-                    continue
+        if part_layout[part] >= 0:
+            run_count, end = _runs(
+                begins[:, part_slot[part]], ends[:, part_slot[part]], rows, codes[part_layout[part]], cell_of, code_of,
+                end, runs,
+            )  # fmt: skip
+            for run in range(run_count):
+                publications[runs[run, CELL]] += runs[run, END] - runs[run, BEGIN]
+            if part_masked[part]:
+                for run in range(run_count):
+                    for at in range(runs[run, BEGIN], runs[run, END]):
+                        origin = origins[rows[at]]
+                        masks[runs[run, CELL], origin >> 6] |= np.uint64(1) << np.uint64(origin & 63)
+            column, state = part_column[part], part_code[part]
+            if column >= 0:
+                there = valid[column]
+                if state == REAL_TOTAL:
+                    _add_real_totals(runs[:run_count], rows, there, reals[column], count, real, rest)
+                elif state == WHOLE_TOTAL:
+                    _add_whole_totals(runs[:run_count], rows, there, ints[column], count, whole, low)
+                elif state == MOMENTS:
+                    _add_moments(runs[:run_count], rows, there, reals[column], count, real, rest)
+                elif state in (LOWEST, HIGHEST):
+                    _add_extremes(runs[:run_count], rows, there, ints[column], state == LOWEST, count, whole)
+                elif state in (LOWEST_REAL, HIGHEST_REAL):
+                    _add_extremes(runs[:run_count], rows, there, reals[column], state == LOWEST_REAL, count, real)
+                else:
+                    for run in range(run_count):
+                        for at in range(runs[run, BEGIN], runs[run, END]):
+                            count[runs[run, CELL]] += there[rows[at]]
+        firsts[part + 1] = end
+    return (
+        firsts, code_of[:end], publications[:end], masks[:end],
+        count[:end], whole[:end], low[:end], real[:end], rest[:end],
+    )  # fmt: skip
+
+
+BEGIN, END, CELL = range(3)
+
+
+@njit(cache=True, nogil=True)
+def _runs(
+    begins: Array, ends: Array, rows: Array, codes: Array, cell_of: Array, code_of: Array, first: int, runs: Array
+) -> Any:
+    """Runs of events of one cell, as [begin, end, cell]; returns how many, and where the part's cells end."""
+    count, end = 0, first
+    for stretch in range(len(begins)):
+        at, last = begins[stretch], ends[stretch]
+        while at < last:
+            begin, code = at, codes[rows[at]]
+            at += 1
+            while at < last and codes[rows[at]] == code:
+                at += 1
+            if code >= 0:
                 cell = cell_of[code]
                 if cell < first:
                     cell = end
                     cell_of[code] = cell
                     code_of[cell] = code
                     end += 1
-                publications[cell] += 1
-                if masked:
-                    masks[cell, origins[event] >> 6] |= np.uint64(1) << np.uint64(origins[event] & 63)
-                if column < 0 or not valid[column, event]:
-                    continue
-                count[cell] += 1
-                if state == REAL_TOTAL:
-                    value = reals[column, event]
-                    total = real[cell]
-                    new = total + value
-                    # What rounding lost is kept beside the sum, so that the order of adding does not show.
-                    rest[cell] += (total - new) + value if abs(total) >= abs(value) else (value - new) + total
-                    real[cell] = new
-                elif state == WHOLE_TOTAL:
-                    # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
-                    number = ints[column, event]
-                    whole[cell] += number >> 32
-                    low[cell] += number & 0xFFFFFFFF
-                elif state == MOMENTS:
-                    value = reals[column, event]
-                    distance = value - real[cell]
-                    real[cell] += distance / count[cell]
-                    rest[cell] += distance * (value - real[cell])
-                elif state in (LOWEST, HIGHEST):
-                    number = ints[column, event]
-                    if count[cell] == 1 or (number < whole[cell] if state == LOWEST else number > whole[cell]):
-                        whole[cell] = number
-                elif state in (LOWEST_REAL, HIGHEST_REAL):
-                    value = reals[column, event]
-                    if count[cell] == 1 or (value < real[cell] if state == LOWEST_REAL else value > real[cell]):
-                        real[cell] = value
-        firsts[part + 1] = end
-    return (
-        firsts, code_of[:end], publications[:end], masks[:end],
-        count[:end], whole[:end], low[:end], real[:end], rest[:end],
-    )  # fmt: skip
+                runs[count, BEGIN], runs[count, END], runs[count, CELL] = begin, at, cell
+                count += 1
+    return count, end
+
+
+@njit(cache=True, nogil=True)
+def _add_real_totals(
+    runs: Array, rows: Array, there: Array, values: Array, count: Array, real: Array, rest: Array
+) -> None:
+    for run in range(len(runs)):
+        cell = runs[run, CELL]
+        n, total, lost = count[cell], real[cell], rest[cell]
+        for at in range(runs[run, BEGIN], runs[run, END]):
+            row = rows[at]
+            if there[row]:
+                value = values[row]
+                new = total + value
+                # What rounding lost is kept beside the sum, so that the order of adding does not show.
+                lost += (total - new) + value if abs(total) >= abs(value) else (value - new) + total
+                total = new
+                n += 1
+        count[cell], real[cell], rest[cell] = n, total, lost
+
+
+@njit(cache=True, nogil=True)
+def _add_whole_totals(
+    runs: Array, rows: Array, there: Array, values: Array, count: Array, whole: Array, low: Array
+) -> None:
+    for run in range(len(runs)):
+        n, high_half, low_half = 0, 0, 0
+        for at in range(runs[run, BEGIN], runs[run, END]):
+            row = rows[at]
+            if there[row]:
+                # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
+                high_half += values[row] >> 32
+                low_half += values[row] & 0xFFFFFFFF
+                n += 1
+        cell = runs[run, CELL]
+        count[cell] += n
+        whole[cell] += high_half
+        low[cell] += low_half
+
+
+@njit(cache=True, nogil=True)
+def _add_moments(runs: Array, rows: Array, there: Array, values: Array, count: Array, mean: Array, m2: Array) -> None:
+    for run in range(len(runs)):
+        cell = runs[run, CELL]
+        n, middle, squares = count[cell], mean[cell], m2[cell]
+        for at in range(runs[run, BEGIN], runs[run, END]):
+            row = rows[at]
+            if there[row]:
+                n += 1
+                distance = values[row] - middle
+                middle += distance / n
+                squares += distance * (values[row] - middle)
+        count[cell], mean[cell], m2[cell] = n, middle, squares
+
+
+@njit(cache=True, nogil=True)
+def _add_extremes(
+    runs: Array, rows: Array, there: Array, values: Array, lowest: bool, count: Array, extreme: Array
+) -> None:
+    for run in range(len(runs)):
+        cell = runs[run, CELL]
+        n, best = count[cell], extreme[cell]
+        for at in range(runs[run, BEGIN], runs[run, END]):
+            row = rows[at]
+            if there[row]:
+                value = values[row]
+                if n == 0 or (value < best if lowest else value > best):
+                    best = value
+                n += 1
+        count[cell], extreme[cell] = n, best
 
 
 @njit(cache=True, nogil=True)

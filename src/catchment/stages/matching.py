@@ -87,16 +87,18 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
     partials: list[pa.RecordBatch] = []
     crossings: list[Crossings] = []
     for topic, rows in _by_topic(kept, plan):
-        events, slots = topic.matcher.match_slots(rows)
-        if wanted.deliveries and topic.regular:
-            deliveries.append(_deliveries(topic, rows, events, slots))
-        if not wanted.partials and not wanted.crossings:
-            continue
         origins = _origins(plan, rows)
+        matched = None
+        if wanted.crossings or (wanted.deliveries and topic.regular):
+            events, slots = topic.matcher.match_slots(rows)
+            matched = topic.matcher.by_slot(events, slots) if wanted.partials else None
+            if wanted.deliveries and topic.regular:
+                deliveries.append(_deliveries(topic, rows, events, slots))
+            if wanted.crossings:
+                crossings.append(_crossings(topic, rows, events, slots, origins))
         if wanted.partials:
-            partials += partials_of(topic, rows, events, slots, origins, len(plan.brokers) if wanted.origins else 1)
-        if wanted.crossings:
-            crossings.append(_crossings(topic, rows, events, slots, origins))
+            matched = matched or topic.matcher.rows_by_slot(rows)
+            partials += partials_of(topic, rows, matched, origins, len(plan.brokers) if wanted.origins else 1)
     return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings)
 
 
@@ -115,8 +117,7 @@ def partials_of_accepted(plan: Plan, batch: pa.RecordBatch) -> list[pa.RecordBat
     topics = _by_topic(batch, plan) if "topic" in batch.schema.names else [(*plan.topics.values(), batch)]
     found = []
     for topic, rows in topics:
-        events, slots = topic.matcher.match_slots(rows)
-        found += partials_of(topic, rows, events, slots, np.zeros(rows.num_rows, np.int64), 1)
+        found += partials_of(topic, rows, topic.matcher.rows_by_slot(rows), np.zeros(rows.num_rows, np.int64), 1)
     return found
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from catchment.matching import RowsBySlot
 from catchment.model.schema import Type
 from catchment.model.states import STATES, BlobState
 from catchment.overlay import word_count
@@ -49,8 +50,6 @@ LAYOUTS_AT_ONCE = 16
 
 Ints = npt.NDArray[np.int64]
 
-Pairs = npt.NDArray[np.int32]
-
 _USED_BY = {
     "whole": (kernels.WHOLE_TOTAL, kernels.LOWEST, kernels.HIGHEST),
     "low": (kernels.WHOLE_TOTAL,),
@@ -62,17 +61,16 @@ _USED_BY = {
 
 
 def partials_of(
-    topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs, origins: Ints, broker_count: int
+    topic: TopicPlan, batch: pa.RecordBatch, matched: RowsBySlot, origins: Ints, broker_count: int
 ) -> list[pa.RecordBatch]:
-    """The partials of matched (event, slot) pairs of a batch.
+    """The partials of the events of a batch that satisfy each slot.
 
     Called on the executor for each batch of events of a topic. `origins` is the ingress broker of each event, by index.
     """
-    if not topic.parts.parts or not len(events):
+    if not topic.parts.parts or not len(matched.rows):
         return []
     columns = _Columns.of(topic, batch)
     times = batch.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    matched = kernels.by_slot(events, slots, topic.slot_count)
     found: list[pa.RecordBatch] = []
     for first in range(0, len(topic.layouts), LAYOUTS_AT_ONCE):
         coded = [Coded.of(layout, times, batch, topic) for layout in topic.layouts[first : first + LAYOUTS_AT_ONCE]]
@@ -131,7 +129,7 @@ class _Cells:
         columns: _Columns,
         coded: list[Coded],
         first_layout: int,
-        matched: tuple[Ints, Pairs],
+        matched: RowsBySlot,
         origins: Ints,
         broker_count: int,
     ) -> _Cells:
@@ -212,15 +210,15 @@ def _meaning(cells: _Cells, coded: list[Coded], layouts: Ints) -> tuple[Ints, np
 
 
 def _blobs(
-    topic: TopicPlan, columns: _Columns, coded: list[Coded], first_layout: int, matched: tuple[Ints, Pairs]
+    topic: TopicPlan, columns: _Columns, coded: list[Coded], first_layout: int, matched: RowsBySlot
 ) -> list[bytes]:
     """What travels as bytes, by part and code."""
     found: list[bytes] = []
-    begins, events = matched
     layouts = _layouts(topic, first_layout, len(coded))
     for at in np.flatnonzero((topic.parts.codes == kernels.BLOB) & (layouts >= 0)).tolist():
         slot = topic.parts.slots[at]
-        rows = events[begins[slot] : begins[slot + 1]]
+        stretches = zip(matched.begin[:, slot].tolist(), matched.end[:, slot].tolist(), strict=True)
+        rows = np.concatenate([matched.rows[begin:end] for begin, end in stretches])
         codes = coded[layouts[at]].codes[rows]
         rows, codes = rows[codes >= 0], codes[codes >= 0]
         order = np.argsort(codes, kind="stable")

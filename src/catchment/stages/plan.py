@@ -135,7 +135,6 @@ class TopicPlan:
     topic: str
     schema: Schema
     matcher: Matcher
-    slot_count: int
     layouts: list[Layout]
     parts: PartTable
     measured: dict[str, Type]
@@ -268,7 +267,6 @@ class _TopicBuilder:
             topic=self._topic,
             schema=self._used_schema(),
             matcher=matcher,
-            slot_count=slot_count,
             layouts=layouts,
             parts=self._part_table(slots, layouts, list(measured)),
             measured=measured,

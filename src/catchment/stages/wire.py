@@ -1,15 +1,12 @@
 """What a pass yields as rows of one schema, so that one scan of the events can feed every result.
 
 kind       name            ids               numbers
-partial    –               –                 – (the columns of PARTIAL_SCHEMA)
+partial    –               –                 – (the columns of PACKED_SCHEMA)
 delivery   subscription    events delivered  –
 refused    reason          events refused    –
 late       broker          events dropped    –
 clock      broker          –                 latest time stamp, accepted events
 crossing   –               –                 per row: origin, wanted at, wanted raw at, messages, bytes
-
-Lists of numbers travel as bytes. To Arrow that is the same memory under another name; to Spark it is one value instead
-of thousands, which it would copy one by one wherever it reads, shuffles or writes a row.
 """
 
 from __future__ import annotations
@@ -21,54 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.stages.matching import Crossings, PassResult
-from catchment.stages.partials import PARTIAL_SCHEMA
+from catchment.stages.packing import PACKED_SCHEMA, packed
 
-__all__ = ["PACKED_SCHEMA", "crossings_from", "packed", "pass_rows", "pass_schema", "unpacked"]
+__all__ = ["crossings_from", "pass_rows", "pass_schema"]
 
 Ints = npt.NDArray[np.int64]
-
-WIDTH = 8
-"""Bytes of a number."""
-
-
-def _is_numbers(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) and kind.value_type in (pa.int64(), pa.float64())
-
-
-PACKED_SCHEMA = pa.schema(
-    [field.with_type(pa.binary()) if _is_numbers(field.type) else field for field in PARTIAL_SCHEMA]
-)
-
-
-def packed(partials: pa.RecordBatch) -> pa.RecordBatch:
-    """Partials as PACKED_SCHEMA."""
-    columns = [_bytes_of(column) if _is_numbers(column.type) else column for column in partials.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=PACKED_SCHEMA)
-
-
-def unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with the columns of PACKED_SCHEMA, and maybe others, with lists of numbers again."""
-    columns, names = [], rows.schema.names
-    for name, column in zip(names, rows.columns, strict=True):
-        known = PARTIAL_SCHEMA.get_field_index(name)
-        is_packed = known >= 0 and _is_numbers(PARTIAL_SCHEMA.field(known).type)
-        columns.append(_numbers_of(column, PARTIAL_SCHEMA.field(known).type.value_type) if is_packed else column)
-    return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-def _bytes_of(lists: pa.ListArray) -> pa.BinaryArray:
-    values = lists.values
-    offsets = (lists.offsets.to_numpy() + values.offset) * WIDTH
-    data = values.buffers()[1] or pa.py_buffer(b"")
-    return pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(offsets.astype(np.int32)), data])
-
-
-def _numbers_of(texts: pa.BinaryArray, kind: pa.DataType) -> pa.ListArray:
-    _, offsets, data = texts.buffers()
-    places = np.frombuffer(offsets, np.int32, len(texts) + 1, texts.offset * 4) if len(texts) else np.zeros(1, np.int32)
-    size = data.size // WIDTH if data is not None else 0
-    values = pa.Array.from_buffers(kind, size, [None, data if data is not None else pa.py_buffer(b"")])
-    return pa.ListArray.from_arrays(pa.array(places // WIDTH, pa.int32()), values)
 
 
 def pass_schema(event_id: pa.DataType) -> pa.Schema:
