@@ -1,5 +1,6 @@
 """The broker: routes, answers, and what it does with what it should not get."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -226,6 +227,9 @@ def test_a_full_queue_holds_back_what_would_fill_it() -> None:
     broker.receive(Frame("b3", 1, m.Subscribed("traffic", 1, (Filter.parse("TRUE"),))), 0)
     broker.attach("c")
     broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
+    for send in broker.take_output():
+        if isinstance(send.frame.message, m.Advertised):
+            broker.receive(Frame(send.to, 1 + (send.to == "b3"), m.Confirmed(send.frame.message.change)), 0)
     broker.take_output()
     wire = Wire(PAIR)
     wire.publish("b1/x", 1.0)
@@ -238,6 +242,31 @@ def test_a_full_queue_holds_back_what_would_fill_it() -> None:
         "refused #2: a queue of broker 'b2'"
     )
     assert broker.receive(published[2], 0)
+
+
+def test_events_that_come_before_their_advertisement_is_acknowledged_are_refused() -> None:
+    broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS))
+    broker.attach("c")
+    broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
+    events = pa.RecordBatch.from_pydict({"speed": [1.0]})
+    broker.receive(Frame("c", 1, m.PublishEvents(2, "traffic", events)), 0)
+    broker.receive(Frame("b2", 1, m.Confirmed(1)), 0)
+    broker.receive(Frame("c", 2, m.PublishEvents(3, "traffic", events)), 0)
+    assert [str(one.frame.message) for one in broker.take_output("c")] == [
+        "refused #2: the advertisement of topic 'traffic' is not acknowledged yet; "
+        "accepted are events that come after that",
+        "acknowledged #1",
+        "acknowledged #3",
+    ]
+
+
+def test_a_client_that_does_not_take_its_answers_has_to_wait() -> None:
+    broker = Broker("b1", [], Settings(schemas=SCHEMAS, queue_max=2))
+    broker.attach("c")
+    asked = [Frame("c", n, m.AdvertiseTopic(n, "traffic")) for n in (1, 2, 3)]
+    assert [broker.receive(frame, 0) for frame in asked] == [True, True, False]
+    assert len(broker.take_output("c")) == 2
+    assert broker.receive(asked[2], 0)
 
 
 def test_impossible_settings_are_refused() -> None:

@@ -79,6 +79,18 @@ class At:
         """Call `on_timer` with this key at a time; a later call for the same key replaces an earlier one."""
         self.asked.append(("wake", key, at_us))
 
+    def read(self, key: str) -> None:
+        """Ask the shared store for what is at a key; `on_reply` will get it."""
+        self.asked.append(("ask", key, (None, 0)))
+
+    def write(self, key: str, value: Any, version: int) -> None:
+        """Put a value into the shared store, if what is there has this version, or is not there and it is 0.
+
+        `on_reply` will say whether it was written. After a crash or a lost reply it may say no though it was: then the
+        value that it says is there is this one.
+        """
+        self.asked.append(("ask", key, (msgspec.msgpack.encode(value), version)))
+
 
 class Advice:
     """The base of all advice: every joinpoint just proceeds. Only methods that a class overrides are called."""
@@ -129,3 +141,6 @@ class Advice:
 
     def on_timer(self, at: At, key: str) -> None:
         """A time that this advice asked for has come."""
+
+    def on_reply(self, at: At, key: str, value: Any, version: int, written: bool) -> None:
+        """The store has answered: what is at the key now, its version, and whether a write took effect."""

@@ -17,6 +17,7 @@ from catchment.broker.broker import Broker, Settings, Waiting
 from catchment.broker.frames import Frame, decode, encode
 from catchment.broker.peers import Peer
 from catchment.broker.routing import Routes
+from catchment.broker.store import StoreRequest
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CheckpointError
 
@@ -26,6 +27,7 @@ FORMAT = 1
 
 
 def remembered(broker: Broker) -> bytes:
+    open_requests = broker.weaver.requests.open.values()
     plain = {
         "format": FORMAT,
         "name": broker.name,
@@ -40,6 +42,10 @@ def remembered(broker: Broker) -> bytes:
         "ingress": [broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered],
         "advice": broker.weaver.states,
         "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
+        "requests": [
+            broker.weaver.requests.last,
+            [[advice, one.number, one.key, one.value, one.version] for advice, one in open_requests],
+        ],
     }
     return msgspec.msgpack.encode(plain)
 
@@ -64,18 +70,22 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered = plain["ingress"]
     broker.weaver.states.update(plain["advice"])
     broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
+    last, open_requests = plain["requests"]
+    broker.weaver.requests.recall(
+        last, {number: (name, StoreRequest(number, *asked)) for name, number, *asked in open_requests}
+    )
     return broker
 
 
 def _peer(peer: Peer) -> list[Any]:
     queues = [[encode(frame) for frame in queue] for queue in peer.queues]
     unconfirmed = sorted(peer.unconfirmed)
-    return [queues, peer.received, peer.sent, peer.changes, unconfirmed, peer.turn, sorted(peer.topics)]
+    return [queues, peer.received, peer.sent, peer.changes, unconfirmed, peer.turn, peer.topics]
 
 
 def _peer_from(plain: list[Any]) -> Peer:
     queues, received, sent, changes, unconfirmed, turn, topics = plain
-    peer = Peer(received=received, sent=sent, changes=changes, turn=turn, topics=set(topics))
+    peer = Peer(received=received, sent=sent, changes=changes, turn=turn, topics=topics)
     peer.unconfirmed.update(unconfirmed)
     for queue, frames in zip(peer.queues, queues, strict=True):
         queue.extend(decode(frame) for frame in frames)

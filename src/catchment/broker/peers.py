@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from catchment.broker.frames import Frame
@@ -27,8 +26,8 @@ class Peer:
     """How many changes it was told."""
     unconfirmed: set[int] = field(default_factory=set)
     turn: int = CONTROL
-    topics: set[str] = field(default_factory=set)
-    """Of a client, what it advertises."""
+    topics: dict[str, int] = field(default_factory=dict)
+    """Of a client, what it advertises, and by which request."""
 
     def put(self, sender: str, message: Message) -> None:
         """Queue a message."""
@@ -36,11 +35,15 @@ class Peer:
         self.sent[kind] += 1
         self.queues[kind].append(Frame(sender, self.sent[kind], message))
 
-    def take(self, most: int | None) -> Iterator[Frame]:
-        """Frames of both classes in turn, while there are some."""
-        taken = 0
-        while any(self.queues) and (most is None or taken < most):
-            queue = self.queues[self.turn] or self.queues[1 - self.turn]
-            self.turn = 1 - self.turn
-            taken += 1
-            yield queue.popleft()
+    def take(self, room: tuple[int, int] | None = None) -> list[Frame]:
+        """Frames of both classes in turn, so that neither waits for all of the other."""
+        taken: list[Frame] = []
+        left = [len(queue) for queue in self.queues]
+        if room is not None:
+            left = [min(pair) for pair in zip(left, room, strict=True)]
+        while left[CONTROL] or left[EVENTS]:
+            kind = self.turn if left[self.turn] else 1 - self.turn
+            self.turn = 1 - kind
+            left[kind] -= 1
+            taken.append(self.queues[kind].popleft())
+        return taken

@@ -7,7 +7,7 @@ Rule 2: advice is called in the order in which it was attached; the first is the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import msgspec
 
 from catchment.broker.advice import JOINPOINTS, Advice, At
 from catchment.broker.messages import Extras, Told
+from catchment.broker.store import Requests, StoreReply
 from catchment.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "Weaver"]
 
 FAILURES_MAX = 100
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Failure:
 
     advice: str
     where: str
-    """The joinpoint, `on_message` or `on_timer`."""
+    """The joinpoint, `on_message`, `on_timer` or `on_reply`."""
     error: str
     at_us: int
 
@@ -46,6 +48,7 @@ class Weaver:
         self._own: dict[str, Callable[..., Any]] = {name: getattr(broker, f"own_{name}") for name in JOINPOINTS}
         self.states: dict[str, dict[str, Any]] = {}
         self.timers: dict[tuple[str, str], int] = {}
+        self.requests = Requests()
         self.attached: Extras = {}
         self.failures: deque[Failure] = deque(maxlen=FAILURES_MAX)
         self._extras: Extras = {}
@@ -70,25 +73,29 @@ class Weaver:
 
     # -- calling --------------------------------------------------------------------------------------------------
 
-    def call(self, joinpoint: str, *arguments: Any) -> Any:
-        """Reach a joinpoint."""
+    def call(self, joinpoint: str, *arguments: Any, own: Mapping[str, Any] = _NOTHING) -> Any:
+        """Reach a joinpoint. Only the broker's own step sees what is in `own`."""
         chain = self._chains[joinpoint]
-        return self._invoke(joinpoint, chain, 0, arguments) if chain else self._own[joinpoint](*arguments)
+        if not chain:
+            return self._own[joinpoint](*arguments, **own)
+        return self._invoke(joinpoint, chain, 0, arguments, own)
 
-    def call_sending(self, joinpoint: str, *arguments: Any) -> Extras:
+    def call_sending(self, joinpoint: str, *arguments: Any, own: Mapping[str, Any] = _NOTHING) -> Extras:
         """Reach a joinpoint that sends; what advice attached to the message."""
         self._extras = {}
-        self.call(joinpoint, *arguments)
+        self.call(joinpoint, *arguments, own=own)
         return self._extras
 
-    def _invoke(self, joinpoint: str, chain: list[Advice], place: int, arguments: tuple[Any, ...]) -> Any:
+    def _invoke(
+        self, joinpoint: str, chain: list[Advice], place: int, arguments: tuple[Any, ...], own: Mapping[str, Any]
+    ) -> Any:
         if place == len(chain):
-            return self._own[joinpoint](*arguments)
+            return self._own[joinpoint](*arguments, **own)
         advice = chain[place]
         results: list[Any] = []
 
         def proceed(*replaced: Any) -> Any:
-            results.append(self._invoke(joinpoint, chain, place + 1, replaced or arguments))
+            results.append(self._invoke(joinpoint, chain, place + 1, replaced or arguments, own))
             return results[-1]
 
         at = self._at(advice)
@@ -108,6 +115,18 @@ class Weaver:
             return
         self._react(
             advice, "on_message", lambda at: advice.on_message(at, sender, msgspec.msgpack.decode(message.body))
+        )
+
+    def replied(self, reply: StoreReply) -> None:
+        """The store has answered a request of an advice."""
+        name, request = self.requests.open.pop(reply.number, ("", None))
+        advice = self._advice.get(name)
+        if advice is None or request is None:
+            self._broker.counters["replies that came again"] += 1
+            return
+        found = None if reply.value is None else msgspec.msgpack.decode(reply.value)
+        self._react(
+            advice, "on_reply", lambda at: advice.on_reply(at, request.key, found, reply.version, reply.written)
         )
 
     def _react(self, advice: Advice, where: str, act: Callable[[At], None]) -> None:
@@ -135,6 +154,8 @@ class Weaver:
                 self._extras[advice.name] = value
             elif what == "tell":
                 self._broker.send(key, Told(advice.name, value))
+            elif what == "ask":
+                self.requests.add(advice.name, key, *value)
             else:
                 self.timers[advice.name, key] = value
 

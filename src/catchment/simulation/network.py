@@ -2,6 +2,7 @@
 
 Rule 1: on one link and traffic class frames arrive in the order in which they were sent.
 Rule 2: what cannot be delivered, because it was lost, the link is cut or the receiver is down or full, is tried again.
+Rule 3: a link takes only so many frames at a time; what it does not take waits with its sender.
 """
 
 from __future__ import annotations
@@ -16,43 +17,60 @@ from catchment.simulation.timeline import Timeline
 
 __all__ = ["Network"]
 
-Deliver = Callable[[str, str, Frame], bool]
-"""Source, target and frame; whether the target has taken it."""
+Deliver = Callable[[str, str, Frame], int | None]
+"""Source, target and frame; None if the target has taken it, else when to try again."""
 
 
 class Network:
-    """All links of a simulation."""
+    """All links of a simulation. `made_room` hears of a sender whose link has room again."""
 
-    def __init__(self, timeline: Timeline, random: Random, options: Options, deliver: Deliver) -> None:
-        self._timeline, self._random, self._options, self._deliver = timeline, random, options, deliver
+    def __init__(
+        self, timeline: Timeline, random: Random, options: Options, deliver: Deliver, made_room: Callable[[str], None]
+    ) -> None:
+        self._timeline, self._random, self._options = timeline, random, options
+        self._deliver, self._made_room = deliver, made_room
         self._links: dict[tuple[str, str, bool], _Link] = {}
         self._cut_until_us: dict[frozenset[str], int] = {}
+        self._under_way = 0
         self.waiting_max = 0
-        """The most frames that ever waited on one link."""
+        """The most frames that were ever under way on one link."""
+
+    def room(self, source: str, target: str) -> tuple[int, int]:
+        """How many frames of control and of events a link would take now."""
+        links = (self._links.get((source, target, is_event)) for is_event in (False, True))
+        most = self._options.in_flight_max
+        control, events = (max(most - len(link.frames), 0) if link else most for link in links)
+        return control, events
 
     def send(self, source: str, target: str, frame: Frame) -> None:
         key = (source, target, frame.message.is_event)
-        link = self._links.setdefault(key, _Link())
-        times = 2 if self._random.random() < self._options.duplicates else 1
-        for _ in range(times):
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = _Link()
+        chance, options = self._random.random, self._options
+        for _ in range(2 if options.duplicates and chance() < options.duplicates else 1):
             link.frames.append((self._arrival_us(link, frame), frame))
+            self._under_way += 1
         self.waiting_max = max(self.waiting_max, len(link.frames))
         if not link.is_pumping:
             link.is_pumping = True
-            self._timeline.at(link.frames[0][0], lambda: self._pump(key))
+            self._timeline.at(link.frames[0][0], lambda: self._pump(key, link))
 
     def cut(self, one: str, other: str, until_us: int) -> None:
         """Let the link between two carry nothing until a time."""
         self._cut_until_us[frozenset((one, other))] = until_us
 
+    def cut_until_us(self, one: str, other: str) -> int:
+        return self._cut_until_us.get(frozenset((one, other)), 0) if self._cut_until_us else 0
+
     @property
     def is_empty(self) -> bool:
-        return not any(link.frames for link in self._links.values())
+        return not self._under_way
 
     def _arrival_us(self, link: _Link, frame: Frame) -> int:
         options = self._options
         arrival_us = self._timeline.now_us + self._random.randint(options.delay_us_min, options.delay_us_max)
-        while self._random.random() < options.drops:
+        while options.drops and self._random.random() < options.drops:
             arrival_us += options.retransmit_us
         if options.bytes_per_s is not None:
             begin_us = max(link.busy_until_us, self._timeline.now_us)
@@ -60,19 +78,21 @@ class Network:
             arrival_us += link.busy_until_us - self._timeline.now_us
         return arrival_us
 
-    def _pump(self, key: tuple[str, str, bool]) -> None:
+    def _pump(self, key: tuple[str, str, bool], link: _Link) -> None:
         source, target, _ = key
-        link = self._links[key]
-        cut_until_us = self._cut_until_us.get(frozenset((source, target)), 0)
-        if cut_until_us > self._timeline.now_us or not self._deliver(source, target, link.frames[0][1]):
-            again_us = max(cut_until_us, self._timeline.now_us + self._options.retransmit_us)
-            self._timeline.at(again_us, lambda: self._pump(key))
+        again_us: int | None = self.cut_until_us(source, target)
+        if again_us is None or again_us <= self._timeline.now_us:
+            again_us = self._deliver(source, target, link.frames[0][1])
+        if again_us is not None:
+            self._timeline.at(again_us, lambda: self._pump(key, link))
             return
         link.frames.popleft()
+        self._under_way -= 1
         if link.frames:
-            self._timeline.at(link.frames[0][0], lambda: self._pump(key))
+            self._timeline.at(link.frames[0][0], lambda: self._pump(key, link))
         else:
             link.is_pumping = False
+        self._made_room(source)
 
 
 class _Link:

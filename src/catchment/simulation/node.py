@@ -7,6 +7,7 @@ Rule 2: after a crash everything since the last memory is handed to the broker a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from catchment.broker.advice import Advice
 from catchment.broker.broker import Broker, Send, Settings
 from catchment.broker.frames import Frame
 from catchment.broker.memory import recalled, remembered
+from catchment.broker.store import StoreReply
 
 __all__ = ["Node"]
 
@@ -38,37 +40,50 @@ class Node:
         self._memory = remembered(self.broker)
         self._since: list[tuple[str, tuple[Any, ...]]] = []
         self.restarts = 0
+        self.load_us: Counter[str] = Counter()
+        """Of one core, by what it was spent on."""
 
-    def receive(self, frame: Frame, now_us: int) -> tuple[bool, list[Send]]:
-        """Whether the frame was taken, and what to send."""
-        if self.is_down:
-            return False, []
+    def receive(self, frame: Frame, now_us: int) -> bool:
+        """Whether the frame was taken."""
         local_us = max(now_us + self._skew_us, 0)
-        if not self.broker.receive(frame, local_us):
-            return False, []
-        return True, self._noted("receive", frame, local_us)
+        if self.is_down or not self.broker.receive(frame, local_us):
+            return False
+        self._note("receive", frame, local_us)
+        return True
 
-    def attach(self, client: str) -> list[Send]:
+    def receive_reply(self, reply: StoreReply, now_us: int) -> None:
+        """The store has answered; to a broker that is down it has not."""
+        if not self.is_down:
+            local_us = max(now_us + self._skew_us, 0)
+            self.broker.receive_reply(reply, local_us)
+            self._note("receive_reply", reply, local_us)
+
+    def attach(self, client: str) -> None:
         self.broker.attach(client)
-        return self._noted("attach", client)
+        self._note("attach", client)
 
-    def handle_timer(self, now_us: int) -> list[Send]:
+    def handle_timer(self, now_us: int) -> None:
         local_us = max(now_us + self._skew_us, 0)
         self.broker.handle_timer(local_us)
-        return self._noted("handle_timer", local_us)
+        self._note("handle_timer", local_us)
+
+    def take_output(self, peer: str, room: tuple[int, int]) -> list[Send]:
+        """What to send to a peer now."""
+        taken = self.broker.take_output(peer, room)
+        events = sum(send.frame.message.is_event for send in taken)
+        self._note("take_output", peer, (len(taken) - events, events))
+        return taken
 
     def timer_us(self) -> int | None:
         """When the broker wants to be woken, by the true clock."""
         due_us = None if self.is_down else self.broker.timer_us()
         return None if due_us is None else due_us - self._skew_us
 
-    def _noted(self, call: str, *arguments: Any) -> list[Send]:
+    def _note(self, call: str, *arguments: Any) -> None:
         self._since.append((call, arguments))
-        sent = self.broker.take_output()
         if len(self._since) >= self._memory_every:
             self._memory = remembered(self.broker)
             self._since.clear()
-        return sent
 
     def crash(self) -> None:
         self.is_down = True
@@ -78,8 +93,9 @@ class Node:
         self.broker = recalled(self._memory, self._settings, self._make_advice())
         sent: list[Send] = []
         for call, arguments in self._since:
-            getattr(self.broker, call)(*arguments)
-            sent += self.broker.take_output()
+            found = getattr(self.broker, call)(*arguments)
+            if call == "take_output":
+                sent += found
         self.is_down = False
         self.restarts += 1
         return sent

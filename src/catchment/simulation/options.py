@@ -5,22 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catchment.model.errors import ConfigurationError
+from catchment.simulation.service import FREE, ServiceTimes
 
 __all__ = ["CALM", "Options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Network, crashes and clocks. All chances are drawn from the seed."""
+    """Network, store, crashes and clocks. All chances are drawn from the seed."""
 
     delay_us_min: int = 100
     delay_us_max: int = 2_000
     bytes_per_s: int | None = None
     """Of each link and direction; None is no limit."""
-    service_us: int = 0
-    """What a broker takes for each frame."""
+    in_flight_max: int = 1_000
+    """Frames of one traffic class that a link takes before the first of them has arrived; the rest waits in queues."""
+    service: ServiceTimes = FREE
     duplicates: float = 0.0
-    """The share of frames that come twice."""
+    """The share of frames, and of requests to the store, that come twice."""
     drops: float = 0.0
     """The share of transmissions that are lost; what is lost is sent again after `retransmit_us`."""
     retransmit_us: int = 5_000
@@ -42,10 +44,9 @@ class Options:
             raise ConfigurationError(
                 f"delays are {self.delay_us_min} to {self.delay_us_max}; accepted is a rising pair from 0 on"
             )
-        for name in ("service_us", "clock_skew_us_max"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 0 on")
-        for name in ("retransmit_us", "memory_every", "down_us_max"):
+        if self.clock_skew_us_max < 0:
+            raise ConfigurationError(f"clock_skew_us_max is {self.clock_skew_us_max}; accepted are numbers from 0 on")
+        for name in ("retransmit_us", "memory_every", "down_us_max", "in_flight_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
         if self.bytes_per_s is not None and self.bytes_per_s < 1:

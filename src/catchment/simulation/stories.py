@@ -10,10 +10,18 @@ import pyarrow as pa
 
 from catchment.broker.broker import Settings
 from catchment.model.schema import Schema, Type
-from catchment.simulation.checkers import check_answers, check_conduct, check_deliveries, check_emptiness
+from catchment.simulation.checking import (
+    Bounds,
+    check_answers,
+    check_conduct,
+    check_deliveries,
+    check_emptiness,
+    check_routes,
+)
 from catchment.simulation.clients import Client
 from catchment.simulation.options import Options
 from catchment.simulation.overlays import SHAPES, overlay_of
+from catchment.simulation.service import FREE, ServiceTimes
 from catchment.simulation.world import World
 
 __all__ = ["SCHEMAS", "Story", "told"]
@@ -45,7 +53,8 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
     options = Options(
         delay_us_max=random.choice([500, 5_000]),
         bytes_per_s=random.choice([None, None, 1_000_000]),
-        service_us=random.choice([0, 0, 50]),
+        in_flight_max=random.choice([1, 3, 1_000]),
+        service=random.choice([FREE, FREE, ServiceTimes(match_us=20, send_us=30)]),
         duplicates=random.choice([0.0, 0.2]),
         drops=random.choice([0.0, 0.2]),
         crashes=random.choice([0.0, 0.05]),
@@ -59,17 +68,19 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         summary=random.choice(["bound", "covering", "each"]),
         queue_max=random.choice([2, 10_000]),
     )
-    world = World(overlay_of(shape, size, random), settings, seed=seed, options=options, traces=traces)
+    bounds = Bounds()
+    overlay = overlay_of(shape, size, random)
+    world = World(overlay, settings, seed=seed, options=options, traces=traces, watch=bounds)
     teller = _Teller(world, random)
     for _ in range(steps):
         teller.step()
         if random.random() < 0.6:
             world.run(world.timeline.now_us + random.randint(1, 20_000))
     world.run()
-    problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world)]
+    problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world), *check_routes(world)]
     teller.everybody_goes()
     world.run()
-    problems += chain(check_answers(world), check_emptiness(world))
+    problems += chain(check_answers(world), check_emptiness(world), bounds.check())
     summary = f"{shape} of {size}, {settings.forwarding}, {settings.summary}; {options}"
     return Story(seed, world, summary, problems)
 

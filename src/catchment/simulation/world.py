@@ -5,20 +5,26 @@ Rule 1: every chance is drawn from the seed, in an order that depends on nothing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 
 import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.broker.advice import Advice
-from catchment.broker.broker import Send, Settings
+from catchment.broker.broker import Broker, Settings
 from catchment.broker.frames import Frame
+from catchment.broker.peers import CONTROL
+from catchment.broker.store import StoreReply, StoreRequest
 from catchment.overlay import Overlay, topic_tree
 from catchment.simulation.clients import Client, Publication, publications_of
 from catchment.simulation.network import Network
 from catchment.simulation.node import Node
 from catchment.simulation.options import CALM, Options
+from catchment.simulation.service import FREE
+from catchment.simulation.store import STORE, Store
 from catchment.simulation.timeline import Timeline
 
 __all__ = ["World"]
@@ -36,6 +42,7 @@ class World:
         options: Options = CALM,
         make_advice: Callable[[], Iterable[Advice]] = tuple,
         traces: bool = False,
+        watch: Callable[[World, Node], None] | None = None,
     ) -> None:
         self.overlay, self.settings, self.options = overlay, settings, options
         self.random = Random(seed)
@@ -47,9 +54,11 @@ class World:
         """Frames that brokers have handled."""
         self.events_handled = 0
         """Events that brokers have handled, each at every broker that it reached."""
-        self._traces = traces
-        self._network = Network(self.timeline, self.random, options, self._deliver)
+        self._traces, self._watch = traces, watch
+        self.store = Store()
+        self._network = Network(self.timeline, self.random, options, self._deliver, self._made_room)
         self._wakes: dict[str, int] = {}
+        self._down: set[str] = set()
         self._rested_us = 0
         neighbours: dict[str, set[str]] = {name: set() for name in overlay.brokers}
         self.links = topic_tree(overlay).link_names
@@ -74,7 +83,7 @@ class World:
         full = f"{broker}/{name}"
         self.overlay.require(broker)
         self.clients[full] = Client(full, broker)
-        self._send_all(broker, self.nodes[broker].attach(full))
+        self.nodes[broker].attach(full)
         return self.clients[full]
 
     def advertise(self, client: Client, topic: str) -> None:
@@ -94,7 +103,7 @@ class World:
 
     def _ask(self, client: Client, kind: type, *fields: object) -> None:
         now_us = self.timeline.now_us
-        if self._network.is_empty:
+        if self._network.is_empty and not self._down:
             self._rested_us = now_us
         self._network.send(client.name, client.broker, client.ask(kind, now_us, self._rested_us, *fields))
 
@@ -107,15 +116,18 @@ class World:
             return
         self._note(f"{broker} crashes")
         node.crash()
+        self._down.add(broker)
         self.timeline.at(self.timeline.now_us + down_us, lambda: self._restart(node))
 
     def _restart(self, node: Node) -> None:
         self._note(f"{node.name} is back")
-        self._send_all(node.name, node.restart())
-        self._wake(node)
+        self._down.discard(node.name)
+        for send in node.restart():
+            self._network.send(node.name, send.to, send.frame)
+        self._after(node)
 
     def cut(self, one: str, other: str, down_us: int) -> None:
-        """Let a link carry nothing for some time."""
+        """Let a link, between brokers or from a broker to the store, carry nothing for some time."""
         self._note(f"{one} - {other} is cut for {down_us}us")
         self._network.cut(one, other, self.timeline.now_us + down_us)
 
@@ -125,34 +137,88 @@ class World:
         """Let time pass until all is at rest, or up to a time."""
         self.timeline.run(until_us)
 
-    def _deliver(self, source: str, target: str, frame: Frame) -> bool:
+    def _deliver(self, source: str, target: str, frame: Frame) -> int | None:
         now_us = self.timeline.now_us
         if target in self.clients:
             self._note(f"{source} -> {target} {frame.message}")
             self.clients[target].receive(frame, now_us)
-            return True
+            return None
         node = self.nodes[target]
         if node.busy_until_us > now_us:
-            return False
-        repeats = node.broker.counters["frames that came again"]
-        taken, sent = node.receive(frame, now_us)
-        if not taken:
-            return False
+            return node.busy_until_us
+        repeats, sent = node.broker.counters["frames that came again"], node.broker.sent
+        if not node.receive(frame, now_us):
+            return now_us + self.options.retransmit_us
         self._note(f"{source} -> {target} {frame.message}")
-        node.busy_until_us = now_us + self.options.service_us
         self.frames += 1
+        events = 0
         if isinstance(frame.message, (m.Published, m.PublishEvents)):
-            self.events_handled += frame.message.events.num_rows
-        is_new = node.broker.counters["frames that came again"] == repeats
-        if is_new and isinstance(frame.message, m.PublishEvents) and _is_accepted(frame.message, sent):
-            self.publications += publications_of(frame, now_us)
-        self._send_all(target, sent)
-        self._wake(node)
-        return True
+            events = frame.message.events.num_rows
+            self.events_handled += events
+            is_new = node.broker.counters["frames that came again"] == repeats
+            if is_new and isinstance(frame.message, m.PublishEvents) and _is_accepted(frame, node.broker):
+                self.publications += publications_of(frame, now_us)
+        self._serve(node, events, node.broker.sent - sent)
+        self._after(node)
+        return None
 
-    def _send_all(self, broker: str, sent: Iterable[Send]) -> None:
-        for send in sent:
-            self._network.send(broker, send.to, send.frame)
+    def _serve(self, node: Node, events: int, sent: int) -> None:
+        """Let a broker be busy with what it has just been handed."""
+        service = self.options.service
+        if service is not FREE:
+            spent = {"match": service.match_us * events, "send": service.send_us * (1 + sent)}
+            node.load_us.update(spent)
+            node.busy_until_us = self.timeline.now_us + math.ceil(sum(spent.values()))
+
+    def _after(self, node: Node) -> None:
+        """What a broker wants after it has been called."""
+        if self._watch is not None:
+            self._watch(self, node)
+        self._made_room(node.name)
+        for request in node.broker.take_requests():
+            self._ask_store(node, request)
+        self._wake(node)
+
+    def _made_room(self, source: str) -> None:
+        """Send what waits with a broker, as far as its links take it."""
+        node = self.nodes.get(source)
+        if node is None or node.is_down:
+            return
+        for peer in node.broker.peers_with_output():
+            room = self._network.room(source, peer)
+            if any(room):
+                for send in node.take_output(peer, room):
+                    self._network.send(source, send.to, send.frame)
+
+    def _ask_store(self, node: Node, request: StoreRequest) -> None:
+        options, chance = self.options, self.random.random
+
+        def later(delay_us: int, act: Callable[[], None]) -> None:
+            self.timeline.at(self.timeline.now_us + delay_us, act)
+
+        def arrive() -> None:
+            cut_us = self._network.cut_until_us(node.name, STORE) - self.timeline.now_us
+            if cut_us > 0 or chance() < options.drops:
+                later(max(cut_us, options.retransmit_us), arrive)
+                return
+            for _ in range(2 if chance() < options.duplicates else 1):
+                reply = self.store.apply(request)
+                self._note(f"{node.name} -> {STORE} {request}: {reply}")
+                if chance() < options.drops:
+                    # Lost on its way back: it will be asked once more for what it may have done already.
+                    later(options.retransmit_us, arrive)
+                else:
+                    later(self._delay_us(), partial(replied, reply))
+
+        def replied(reply: StoreReply) -> None:
+            node.receive_reply(reply, self.timeline.now_us)
+            if not node.is_down:
+                self._after(node)
+
+        later(self._delay_us(), arrive)
+
+    def _delay_us(self) -> int:
+        return self.random.randint(self.options.delay_us_min, self.options.delay_us_max)
 
     def _wake(self, node: Node) -> None:
         due_us = node.timer_us()
@@ -165,7 +231,8 @@ class World:
             del self._wakes[node.name]
         now_due_us = node.timer_us()
         if now_due_us is not None and now_due_us <= self.timeline.now_us:
-            self._send_all(node.name, node.handle_timer(self.timeline.now_us))
+            node.handle_timer(self.timeline.now_us)
+            self._after(node)
         self._wake(node)
 
     def _note(self, line: str) -> None:
@@ -177,5 +244,6 @@ class World:
         return self._network.waiting_max
 
 
-def _is_accepted(message: m.PublishEvents, sent: list[Send]) -> bool:
-    return any(send.frame.message == m.Acknowledged(message.request) for send in sent)
+def _is_accepted(frame: Frame, broker: Broker) -> bool:
+    """Whether the answer, which the broker has just queued, is yes."""
+    return isinstance(broker.peers[frame.sender].queues[CONTROL][-1].message, m.Acknowledged)

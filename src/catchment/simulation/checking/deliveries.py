@@ -1,4 +1,4 @@
-"""What must be true of a simulated world; each checker returns what is not, one line each."""
+"""Who got what."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from catchment.model.subscription import Subscription
 from catchment.simulation.clients import Publication, Wish
 from catchment.simulation.world import World
 
-__all__ = ["check_answers", "check_conduct", "check_deliveries", "check_emptiness"]
+__all__ = ["check_deliveries"]
 
 
 def check_deliveries(world: World) -> Iterator[str]:
@@ -63,35 +63,3 @@ def _condition(world: World, wish: Wish) -> Filter | None:
         return None
     subscription = Subscription(wish.name, sql=wish.asked.message.sql)
     return subscription.within(world.settings.schemas).where
-
-
-def check_answers(world: World) -> Iterator[str]:
-    """At rest, every request has been answered."""
-    for client in world.clients.values():
-        for request in client.requests:
-            if request.answered_us is None:
-                yield f"{client.name} was never answered: {request.message}"
-
-
-FORGIVEN = {"frames that came again", "events that came again"}
-"""What a faulty network and restarts bring about, and brokers take care of."""
-
-
-def check_conduct(world: World) -> Iterator[str]:
-    """No broker heard anything that a broker of ours should not have said, and no advice has failed."""
-    for node in world.nodes.values():
-        for what, times in sorted(node.broker.counters.items()):
-            if what not in FORGIVEN and times:
-                yield f"{node.name} counted {times} {what}"
-        for failure in node.broker.failures:
-            yield f"{node.name}: {failure}"
-
-
-def check_emptiness(world: World) -> Iterator[str]:
-    """When everybody has gone and all is at rest, nothing is left of anyone."""
-    for node in world.nodes.values():
-        if not node.broker.is_at_rest:
-            yield f"{node.name} is not at rest: {node.broker.table_sizes()}"
-        for topic, routes in node.broker.topics.items():
-            if not routes.is_empty:
-                yield f"{node.name} still has routes of {topic}: {node.broker.table_sizes()}"

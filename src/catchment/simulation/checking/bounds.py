@@ -1,0 +1,42 @@
+"""Whether everything that could grow stays within what the settings allow, at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catchment.broker.peers import CONTROL, EVENTS
+from catchment.simulation.node import Node
+from catchment.simulation.world import World
+
+__all__ = ["Bounds"]
+
+
+class Bounds:
+    """Looks at a broker whenever it has been called, and keeps the first time that anything was too large."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], str] = {}
+
+    def __call__(self, world: World, node: Node) -> None:
+        for what, size, limit in _sizes(world, node):
+            if size > limit:
+                said = f"{node.name} has {size} {what} at {world.timeline.now_us}us; at most {limit} are allowed"
+                self._found.setdefault((node.name, what), said)
+
+    def check(self) -> Iterator[str]:
+        yield from self._found.values()
+
+
+def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
+    broker, most = node.broker, node.broker.settings.queue_max
+    # Every open request of a client is at most a change here, and one more where an advertisement is answered.
+    open_changes = 2 * most * len(world.clients)
+    for name, peer in broker.peers.items():
+        yield f"batches queued for {name}", len(peer.queues[EVENTS]), most
+        if name in broker.clients:
+            yield f"answers queued for {name}", len(peer.queues[CONTROL]), most
+        else:
+            yield f"changes that {name} has not confirmed", len(peer.unconfirmed), open_changes
+            yield f"control frames queued for {name}", len(peer.queues[CONTROL]), 2 * open_changes
+    yield "answers that wait for others", len(broker.waiting), open_changes * (1 + len(broker.neighbours))
+    yield "remembered ids", len(broker.ingress.remembered), broker.settings.remembered_max

@@ -1,0 +1,31 @@
+"""Whether brokers and clients kept to what they owe each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catchment.simulation.world import World
+
+__all__ = ["check_answers", "check_conduct"]
+
+
+def check_answers(world: World) -> Iterator[str]:
+    """At rest, every request has been answered."""
+    for client in world.clients.values():
+        for request in client.requests:
+            if request.answered_us is None:
+                yield f"{client.name} was never answered: {request.message}"
+
+
+FORGIVEN = {"frames that came again", "events that came again", "replies that came again"}
+"""What a faulty network and restarts bring about, and brokers take care of."""
+
+
+def check_conduct(world: World) -> Iterator[str]:
+    """No broker heard anything that a broker of ours should not have said, and no advice has failed."""
+    for node in world.nodes.values():
+        for what, times in sorted(node.broker.counters.items()):
+            if what not in FORGIVEN and times:
+                yield f"{node.name} counted {times} {what}"
+        for failure in node.broker.failures:
+            yield f"{node.name}: {failure}"

@@ -1,0 +1,83 @@
+"""Checkers that can fail: each is shown a world in which something is wrong."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catchment import Overlay
+from catchment.broker.broker import Broker, Settings
+from catchment.model.filter import Filter
+from catchment.simulation.checking import Bounds, check_emptiness, check_routes
+from catchment.simulation.options import Options
+from catchment.simulation.stories import SCHEMAS
+from catchment.simulation.world import World
+
+CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
+
+
+def busy_world(bounds: Bounds) -> World:
+    """Ten batches follow each other through queues that hold two."""
+    settings = Settings(schemas=SCHEMAS, queue_max=2)
+    world = World(CHAIN, settings, options=Options(in_flight_max=1), watch=bounds)
+    publisher, subscriber = world.client("b1", "p"), world.client("b3", "s")
+    world.advertise(publisher, "stock")
+    world.subscribe(subscriber, "all", "SELECT * FROM stock")
+    world.run()
+    for number in range(10):
+        events = pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number]})
+        world.publish(publisher, "stock", events)
+    world.run()
+    return world
+
+
+def test_queues_stay_within_their_bounds() -> None:
+    bounds = Bounds()
+    world = busy_world(bounds)
+    assert list(bounds.check()) == []
+    refused = [one.refused for one in world.clients["b1/p"].requests if one.refused]
+    assert refused
+    assert all(said.startswith("a queue of broker 'b1' is full with 2 frames") for said in refused)
+    assert len(world.clients["b3/s"].wishes["all"].received) == 10 - len(refused)
+
+
+def test_a_queue_that_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broker, "has_room_for_events", lambda *_: True)
+    bounds = Bounds()
+    busy_world(bounds)
+    assert "batches queued for b2" in "\n".join(bounds.check())
+
+
+def resting_world(**settings: Any) -> World:
+    world = World(CHAIN, Settings(schemas=SCHEMAS, **settings))
+    world.advertise(world.client("b1", "p"), "stock")
+    subscriber = world.client("b3", "s")
+    for name, condition in (("wide", "price > 1"), ("narrow", "price > 5"), ("other", "symbol = 's1'")):
+        world.subscribe(subscriber, name, f"SELECT * FROM stock WHERE {condition}")
+    world.run()
+    return world
+
+
+@pytest.mark.parametrize("summary", ["bound", "covering", "each"])
+@pytest.mark.parametrize("forwarding", ["advertised", "flooded"])
+def test_routes_are_minimal_at_rest(summary: str, forwarding: str) -> None:
+    world = resting_world(summary=summary, forwarding=forwarding)
+    assert list(check_routes(world)) == []
+    assert "still has routes" in next(check_emptiness(world))
+
+
+def test_a_filter_too_many_and_one_too_few_are_seen() -> None:
+    world = resting_world()
+    wanted = world.nodes["b1"].broker.routes("stock").wanted["b2"]
+    narrow = Filter.parse("price > 5").within(SCHEMAS["stock"])
+    assert len(wanted) == 2
+    wanted[narrow] = None
+    assert list(check_routes(world)) == [f"b1 about b2 and stock: [{narrow}] is covered by another one"]
+    wanted.clear()
+    assert sum("nothing known covers" in line for line in check_routes(world)) == 3
+
+
+def test_a_publisher_who_has_gone_is_seen() -> None:
+    world = resting_world()
+    world.nodes["b2"].broker.routes("stock").advertisers.add("b3")
+    assert list(check_routes(world)) == ["b2 about b3 and stock: knows of a publisher who has gone"]
