@@ -11,6 +11,7 @@ from catchment.pipeline.replay import Run, replay
 from catchment.pipeline.session import spark_session
 from catchment.pipeline.sinks import ConsoleSink, ParquetSink
 from catchment.pipeline.stream import Job, stream
+from catchment.simulation.simulate import Simulated, simulate
 
 __all__ = [
     "CatchmentError",
@@ -22,10 +23,12 @@ __all__ = [
     "ParquetSink",
     "Run",
     "Schema",
+    "Simulated",
     "Subscription",
     "least_upper_bound",
     "oracle",
     "replay",
+    "simulate",
     "spark_session",
     "stream",
 ]

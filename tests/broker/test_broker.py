@@ -269,6 +269,22 @@ def test_a_client_that_does_not_take_its_answers_has_to_wait() -> None:
     assert broker.receive(asked[2], 0)
 
 
+def test_a_publisher_that_does_not_take_its_own_events_is_refused_more() -> None:
+    broker = Broker("b1", [], Settings(schemas=SCHEMAS, queue_max=2))
+    broker.attach("c")
+    broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
+    broker.receive(Frame("c", 2, m.SubscribeTo(2, "mine", "SELECT * FROM traffic")), 0)
+    events = pa.RecordBatch.from_pydict({"speed": [1.0]})
+    answers = []
+    for number in (1, 2, 3):
+        answers += broker.take_output("c", (9, 0))
+        assert broker.receive(Frame("c", number, m.PublishEvents(2 + number, "traffic", events)), 0)
+    answers += broker.take_output("c", (9, 0))
+    said = [str(one.frame.message) for one in answers]
+    assert said[:4] == [f"acknowledged #{number}" for number in (1, 2, 3, 4)]
+    assert said[4].startswith("refused #5: a queue of broker 'b1' is full with 2 frames")
+
+
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="summary is 'shortest'; accepted are bound, covering, each"):
         Settings(schemas=SCHEMAS, summary="shortest")  # type: ignore[arg-type]

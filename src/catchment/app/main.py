@@ -203,6 +203,27 @@ def bench_matching(
     _bench("catchment.lab.bench_matching", as_json, **_given(sizes=size, events=events))
 
 
+@bench.command("simulation")
+@reported
+def bench_simulation(
+    quick: Annotated[bool, typer.Option(help="A small overlay and few subscriptions.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """How much of an overlay one core simulates, and what covering saves."""
+    module = import_module("catchment.lab.bench_simulation")
+    _bench(module.__name__, as_json, **(module.QUICK if quick else {}))
+
+
+@app.command()
+@reported
+def calibrate(as_json: JsonOption = False) -> None:
+    """Measure what a broker takes for what it does, for simulations that show load."""
+    from catchment.lab.calibrating import calibrated, show_calibrated
+
+    found = calibrated()
+    print_json(asdict(found)) if as_json else show_calibrated(found)
+
+
 @bench.command("pipeline")
 @reported
 def bench_pipeline(

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ from catchment.broker.advice import Advice
 from catchment.broker.frames import Frame, decode
 from catchment.broker.ingress import Ingress
 from catchment.broker.peers import CONTROL, EVENTS, Peer
-from catchment.broker.routing import Before, Matched, Routes, combined
+from catchment.broker.routing import Before, Matched, Routes, Rows, combined
 from catchment.broker.store import StoreReply, StoreRequest
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
@@ -238,8 +238,9 @@ class Broker:
         return not isinstance(message, (m.Published, m.Unadvertised)) or self.has_room_for_events(sender)
 
     def has_room_for_events(self, sender: str) -> bool:
-        limit = self.settings.queue_max
-        return all(len(peer.queues[EVENTS]) < limit for name, peer in self.peers.items() if name != sender)
+        """Whether everyone who may get a batch of events can; no neighbour gets back what it has sent."""
+        limit, upstream = self.settings.queue_max, sender if sender in self.neighbours else None
+        return all(len(peer.queues[EVENTS]) < limit for name, peer in self.peers.items() if name != upstream)
 
     def _due_to(self, client: str) -> int:
         """Answers that wait for a client to take them, or for others to confirm."""
@@ -350,11 +351,12 @@ class Broker:
         for neighbour, rows in matched.neighbours.items():
             if neighbour != upstream:
                 self.send(neighbour, m.Published(topic, _taken(events, rows)))
+        there = events.schema.names
         for client, wanted in sorted(matched.clients.items()):
-            rows = np.unique(np.concatenate(list(wanted.values())))
-            places = {name: tuple(np.searchsorted(rows, of).tolist()) for name, of in sorted(wanted.items())}
-            columns = self.routes(topic).columns_for(client, wanted, events.schema.names)
-            self.send(client, m.Delivered(topic, _taken(events, rows).select(columns), places))
+            rows, places = _each_once(wanted)
+            columns = self.routes(topic).columns_for(client, wanted, there)
+            chosen = events if columns == there else events.select(columns)
+            self.send(client, m.Delivered(topic, _taken(chosen, rows), places))
 
     def own_sub_send(self, topic: str, added: tuple[Filter, ...], neighbour: str, draft: Draft) -> None:
         draft.added += added
@@ -369,5 +371,18 @@ class Broker:
         self.routes(topic).advertised_to.discard(neighbour)
 
 
-def _taken(events: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
-    return events if len(rows) == events.num_rows else events.take(pa.array(rows))
+def _each_once(wanted: Mapping[str, Rows]) -> tuple[Rows, dict[str, tuple[int, ...]]]:
+    """The rows that some subscription wants, and where among them those of each are."""
+    if len(wanted) == 1:
+        ((name, rows),) = wanted.items()
+        return rows, {name: tuple(range(len(rows)))}
+    rows = np.unique(np.concatenate(list(wanted.values())))
+    return rows, {name: tuple(np.searchsorted(rows, of).tolist()) for name, of in sorted(wanted.items())}
+
+
+def _taken(events: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
+    """Rows of a batch, without copying them if they lie side by side."""
+    if len(rows) == events.num_rows:
+        return events
+    first, last = int(rows[0]), int(rows[-1])
+    return events.slice(first, len(rows)) if last - first < len(rows) else events.take(pa.array(rows))

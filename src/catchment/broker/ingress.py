@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from catchment.model.errors import EventError
-from catchment.model.events import problems
+from catchment.model.events import value_problem
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 
 __all__ = ["Ingress"]
@@ -21,6 +21,7 @@ class Ingress:
 
     def __init__(self, broker: str, schemas: Mapping[str, Schema], remembered_max: int) -> None:
         self._broker, self._schemas, self._remembered_max = broker, schemas, remembered_max
+        self._name = pa.scalar(broker, pa.string())
         self.remembered: dict[str, int] = {}
         """When each id of the last 120 seconds came, oldest first."""
         self.sequence = 0
@@ -30,22 +31,20 @@ class Ingress:
 
     def accepted(self, topic: str, given: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
         """The events with id, ingress broker and time stamp, without repeats; all of them or an EventError."""
-        schema, rows = self._schemas[topic], given.num_rows
-        columns: dict[str, pa.Array] = {"broker": pa.array([self._broker] * rows, pa.string())}
-        now = pa.scalar(now_us, pa.int64()).cast(Type.TIMESTAMP.arrow)
-        times = given.column("ts") if "ts" in given.schema.names else pa.nulls(rows, Type.TIMESTAMP.arrow)
-        columns["ts"] = _typed("ts", times, Type.TIMESTAMP).fill_null(now)
-        for name in given.schema.names:
+        schema, rows, names = self._schemas[topic], given.num_rows, given.schema.names
+        columns: dict[str, pa.Array] = {"broker": pa.repeat(self._name, rows)}
+        now = pa.scalar(now_us, Type.TIMESTAMP.arrow)
+        columns["ts"] = _times(given.column("ts"), now) if "ts" in names else pa.repeat(now, rows)
+        for name in names:
             if name not in RESERVED_COLUMNS:
                 if name not in schema:
                     known = ", ".join(sorted(schema))
                     raise EventError(f"topic {topic!r} has no attribute {name!r}; it has {known}")
                 columns[name] = _typed(name, given.column(name), schema[name])
-        supplied = given.column("event_id").to_pylist() if "event_id" in given.schema.names else [None] * rows
-        fixed = {"event_id": pa.array(["?"] * rows, pa.string()), "topic": pa.array([topic] * rows, pa.string())}
-        wrong = problems(pa.RecordBatch.from_pydict({**fixed, **columns}), None, None)
-        if wrong is not None:
-            raise EventError(f"an event is refused: {wrong.drop_null()[0].as_py()}")
+        for name, column in columns.items():
+            if problem := value_problem(name, column):
+                raise EventError(f"an event is refused: {problem}")
+        supplied = given.column("event_id").to_pylist() if "event_id" in names else [None] * rows
         self._forget(now_us, rows)
         # Nothing is remembered or counted before everything is known to be fine.
         events = pa.RecordBatch.from_pydict({"event_id": self._ids(supplied), **columns})
@@ -79,6 +78,11 @@ class Ingress:
                 self.remembered[one] = now_us
                 fresh.append(row)
         return events if len(fresh) == events.num_rows else events.take(pa.array(fresh, pa.int64()))
+
+
+def _times(given: pa.Array, now: pa.Scalar) -> pa.Array:
+    times = _typed("ts", given, Type.TIMESTAMP)
+    return times.fill_null(now) if times.null_count else times
 
 
 def _typed(name: str, column: pa.Array, kind: Type) -> pa.Array:

@@ -22,9 +22,12 @@ from catchment.matching.poset import Shift
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 
-__all__ = ["Before", "Matched", "Routes", "combined"]
+__all__ = ["Before", "Matched", "Routes", "Rows", "combined"]
 
 Rows = npt.NDArray[np.int64]
+
+FEW_PAIRS = 128
+"""Up to so many, Python's own lists are quicker than arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +162,32 @@ class Routes:
         matched = Matched()
         if not len(rows):
             return matched
-        order = np.argsort(slots, kind="stable")
-        rows, slots = rows[order].astype(np.int64), slots[order]
-        edges = np.flatnonzero(np.diff(slots, prepend=-1, append=-1)).tolist()
         per_neighbour: dict[str, list[Rows]] = {}
-        for begin, end in pairwise(edges):
-            peer, what = self._matcher.id_of(int(slots[begin]))
+        for slot, found in _by_slot(rows, slots):
+            peer, what = self._matcher.id_of(slot)
             if isinstance(what, str):
-                matched.clients.setdefault(peer, {})[what] = rows[begin:end]
+                matched.clients.setdefault(peer, {})[what] = found
             else:
-                per_neighbour.setdefault(peer, []).append(rows[begin:end])
-        for neighbour, found in sorted(per_neighbour.items()):
-            matched.neighbours[neighbour] = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+                per_neighbour.setdefault(peer, []).append(found)
+        for neighbour, several in sorted(per_neighbour.items()):
+            matched.neighbours[neighbour] = several[0] if len(several) == 1 else np.unique(np.concatenate(several))
         return matched
+
+
+def _by_slot(rows: Any, slots: Any) -> Iterator[tuple[int, Rows]]:
+    """The rows of each slot, by slot."""
+    if len(slots) <= FEW_PAIRS:
+        found: dict[int, list[int]] = {}
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            found.setdefault(slot, []).append(row)
+        for slot in sorted(found):
+            yield slot, np.array(found[slot], np.int64)
+        return
+    order = np.argsort(slots, kind="stable")
+    rows, slots = rows[order].astype(np.int64), slots[order]
+    edges = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(slots)]
+    for begin, end in pairwise(edges):
+        yield int(slots[begin]), rows[begin:end]
 
 
 def combined(befores: Iterable[Any]) -> dict[str, Shift]:

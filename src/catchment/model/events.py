@@ -14,7 +14,7 @@ from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
-__all__ = ["as_events", "attribute_schema", "problems"]
+__all__ = ["as_events", "attribute_schema", "problems", "value_problem"]
 
 Columns: TypeAlias = "pa.Table | pa.RecordBatch"
 
@@ -97,6 +97,17 @@ def _refuse_values(
         times = values.cast(Type.TIMESTAMP.arrow).cast(pa.int64())
         outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))
         refuse(outside, f"{column.name} is outside of the years 1 to 9999")
+
+
+def value_problem(name: str, values: pa.Array) -> str | None:
+    """What is wrong with some value of a column, as `problems` would say it; None if nothing is."""
+    if pa.types.is_floating(values.type):
+        return f"{name} is NaN or infinite" if pc.all(pc.is_finite(values)).as_py() is False else None
+    if pa.types.is_timestamp(values.type):
+        least, most = (bound.as_py() for bound in pc.min_max(values.cast(pa.int64())).values())
+        if least is not None and (least < TIME_MIN_US or most > TIME_MAX_US):
+            return f"{name} is outside of the years 1 to 9999"
+    return None
 
 
 def _not_in(values: pa.Array | pa.ChunkedArray, accepted: Iterable[str]) -> pa.Array | pa.ChunkedArray:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.broker.frames import Frame
+from catchment.model.subscription import Subscription
 
 __all__ = ["Client", "Publication", "Request", "Wish"]
 
@@ -31,11 +32,14 @@ class Wish:
 
     client: str
     name: str
-    topic: str
     asked: Request
     ended: Request | None = None
     received: list[str] = field(default_factory=list)
     """Ids of events, in the order in which they came."""
+
+    @property
+    def topic(self) -> str:
+        return Subscription(self.name, sql=self.asked.message.sql).query.topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,7 @@ class Client:
         request = Request(message, now_us, rested_us)
         self.requests.append(request)
         if kind is m.SubscribeTo:
-            name, sql = fields
-            self.wishes[name] = Wish(self.name, name, sql.split(" FROM ")[1].split()[0], request)
+            self.wishes[fields[0]] = Wish(self.name, fields[0], request)
         elif kind is m.UnsubscribeFrom:
             wish = self.wishes.pop(fields[0])
             wish.ended = request

@@ -6,6 +6,7 @@ Rule 1: every chance is drawn from the seed, in an order that depends on nothing
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
@@ -26,12 +27,17 @@ from catchment.simulation.options import CALM, Options
 from catchment.simulation.service import FREE
 from catchment.simulation.store import STORE, Store
 from catchment.simulation.timeline import Timeline
+from catchment.stages import event_bytes
 
 __all__ = ["World"]
 
 
 class World:
-    """Brokers of an overlay, joined along the topic's tree, and the clients at them."""
+    """Brokers of an overlay, joined along the topic's tree, and the clients at them.
+
+    `traces` keeps a line for every frame, `records` every event that was accepted, for checkers to look at; `meters`
+    adds up what links carry; `watch` is called with every broker that has done something.
+    """
 
     def __init__(
         self,
@@ -42,6 +48,8 @@ class World:
         options: Options = CALM,
         make_advice: Callable[[], Iterable[Advice]] = tuple,
         traces: bool = False,
+        records: bool = True,
+        meters: bool = False,
         watch: Callable[[World, Node], None] | None = None,
     ) -> None:
         self.overlay, self.settings, self.options = overlay, settings, options
@@ -50,11 +58,15 @@ class World:
         self.trace: list[str] = []
         self.clients: dict[str, Client] = {}
         self.publications: list[Publication] = []
-        self.frames = 0
-        """Frames that brokers have handled."""
+        self.handled: Counter[str] = Counter()
+        """Frames that brokers have handled, by the kind of their message."""
+        self.filters_told = 0
+        """Filters that brokers have told each other."""
         self.events_handled = 0
         """Events that brokers have handled, each at every broker that it reached."""
-        self._traces, self._watch = traces, watch
+        self.carried: dict[tuple[str, str], tuple[int, int]] = {}
+        """By directed link: events, and their bytes."""
+        self._traces, self._records, self._meters, self._watch = traces, records, meters, watch
         self.store = Store()
         self._network = Network(self.timeline, self.random, options, self._deliver, self._made_room)
         self._wakes: dict[str, int] = {}
@@ -140,7 +152,8 @@ class World:
     def _deliver(self, source: str, target: str, frame: Frame) -> int | None:
         now_us = self.timeline.now_us
         if target in self.clients:
-            self._note(f"{source} -> {target} {frame.message}")
+            if self._traces:
+                self._note(f"{source} -> {target} {frame.message}")
             self.clients[target].receive(frame, now_us)
             return None
         node = self.nodes[target]
@@ -149,14 +162,22 @@ class World:
         repeats, sent = node.broker.counters["frames that came again"], node.broker.sent
         if not node.receive(frame, now_us):
             return now_us + self.options.retransmit_us
-        self._note(f"{source} -> {target} {frame.message}")
-        self.frames += 1
+        if self._traces:
+            self._note(f"{source} -> {target} {frame.message}")
+        self.handled[type(frame.message).__name__] += 1
         events = 0
+        if isinstance(frame.message, m.Subscribed):
+            self.filters_told += len(frame.message.added) + len(frame.message.dropped)
         if isinstance(frame.message, (m.Published, m.PublishEvents)):
             events = frame.message.events.num_rows
             self.events_handled += events
             is_new = node.broker.counters["frames that came again"] == repeats
-            if is_new and isinstance(frame.message, m.PublishEvents) and _is_accepted(frame, node.broker):
+            if self._meters and is_new and isinstance(frame.message, m.Published):
+                messages, size = self.carried.get((source, target), (0, 0))
+                size += int(event_bytes(frame.message.events).sum())
+                self.carried[source, target] = (messages + events, size)
+            is_published = is_new and isinstance(frame.message, m.PublishEvents)
+            if self._records and is_published and _is_accepted(frame, node.broker):
                 self.publications += publications_of(frame, now_us)
         self._serve(node, events, node.broker.sent - sent)
         self._after(node)
@@ -238,6 +259,17 @@ class World:
     def _note(self, line: str) -> None:
         if self._traces:
             self.trace.append(f"{self.timeline.now_us}us {line}")
+
+    @property
+    def frames(self) -> int:
+        """Frames that brokers have handled."""
+        return self.handled.total()
+
+    @property
+    def messages(self) -> int:
+        """Events and control frames that brokers have handled."""
+        batches = sum(self.handled[kind.__name__] for kind in (m.Published, m.PublishEvents))
+        return self.frames - batches + self.events_handled
 
     @property
     def waiting_max(self) -> int:

@@ -2,11 +2,20 @@
 
 from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import Finished, finish_rows
-from catchment.stages.matching import HEADER_BYTES, REASON, SIZE, PassResult, Wanted, partials_of_accepted, run_pass
+from catchment.stages.matching import (
+    HEADER_BYTES,
+    REASON,
+    SIZE,
+    PassResult,
+    Wanted,
+    event_bytes,
+    partials_of_accepted,
+    run_pass,
+)
 from catchment.stages.merging import Selection
 from catchment.stages.packing import PACKED_SCHEMA, packed, unpacked
-from catchment.stages.partials import PARTIAL_SCHEMA
-from catchment.stages.plan import Active, Plan, compile_plan
+from catchment.stages.partials import PARTIAL_SCHEMA, partials_of
+from catchment.stages.plan import Active, Plan, broker_of, compile_plan
 from catchment.stages.wire import crossings_from, pass_rows, pass_schema
 
 __all__ = [
@@ -21,11 +30,14 @@ __all__ = [
     "Plan",
     "Selection",
     "Wanted",
+    "broker_of",
     "compact_rows",
     "compile_plan",
     "crossings_from",
+    "event_bytes",
     "finish_rows",
     "packed",
+    "partials_of",
     "partials_of_accepted",
     "pass_rows",
     "pass_schema",

@@ -25,7 +25,18 @@ from catchment.model.window import Window
 from catchment.overlay import Overlay, mask_of, word_count
 from catchment.stages import kernels
 
-__all__ = ["Active", "Asker", "Layout", "Part", "PartTable", "Plan", "Question", "TopicPlan", "compile_plan"]
+__all__ = [
+    "Active",
+    "Asker",
+    "Layout",
+    "Part",
+    "PartTable",
+    "Plan",
+    "Question",
+    "TopicPlan",
+    "broker_of",
+    "compile_plan",
+]
 
 Ints = npt.NDArray[np.int64]
 
@@ -200,7 +211,7 @@ def compile_plan(
         query = subscription.within(known)
         if topic not in builders:
             builders[topic] = _TopicBuilder(topic, known[topic].with_implicit(), len(brokers))
-        builders[topic].add(one, query, _broker_of(subscription, overlay))
+        builders[topic].add(one, query, broker_of(subscription, overlay))
         if query.aggregate is None:
             columns_of[subscription.name] = query.columns
     topics = {topic: builder.build() for topic, builder in sorted(builders.items())}
@@ -209,7 +220,8 @@ def compile_plan(
     return Plan(known, brokers, topics, questions, regular, columns_of, overlay is not None)
 
 
-def _broker_of(subscription: Subscription, overlay: Overlay | None) -> int:
+def broker_of(subscription: Subscription, overlay: Overlay | None) -> int:
+    """The place of a subscription's broker in the overlay."""
     if overlay is None:
         return 0
     if subscription.at is None:

@@ -1,0 +1,156 @@
+"""`simulate`: what `replay` answers, hop by hop: real brokers in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from catchment.broker.broker import Settings
+from catchment.model.errors import ConfigurationError
+from catchment.model.events import as_events, attribute_schema, problems
+from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.schema import Schema
+from catchment.model.subscription import Subscription
+from catchment.overlay import LinkCounts, Overlay, topic_tree, traffic_table
+from catchment.simulation.options import CALM, Options
+from catchment.simulation.world import World
+from catchment.stages import broker_of
+
+__all__ = ["Simulated", "simulate"]
+
+BATCH_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The results as Arrow tables, and the world they come from."""
+
+    notifications: pa.Table
+    deliveries: pa.Table
+    """subscription, event_id: what regular subscriptions received."""
+    traffic: pa.Table
+    """source, target, kind, messages, bytes: what each directed link carried."""
+    rejected: pa.Table
+    """event_id, reason: events that no broker took, and why."""
+    world: World
+
+
+def simulate(
+    events: pa.Table,
+    *,
+    overlay: Overlay,
+    subscriptions: Iterable[Subscription],
+    placement: Literal["late", "early"] = "early",
+    schema: Schema | Mapping[str, Any] | None = None,
+    forwarding: Literal["advertised", "flooded"] = "advertised",
+    summary: Literal["bound", "covering", "each"] = "covering",
+    options: Options = CALM,
+    seed: int = 0,
+) -> Simulated:
+    """Publish events at their brokers, and collect what reaches the subscribers at theirs.
+
+    All subscriptions are acknowledged before the first event. Each broker's events keep their order, and come at the
+    times that they say, as far as these rise. `schema` is one schema, or one per topic; without it the columns say the
+    types. Only regular subscriptions are simulated so far, for which all placements are the same; `replay` answers all.
+    """
+    asked = list(subscriptions)
+    schemas, merged = _schemas(schema, events, asked)
+    _check(asked, placement, schemas)
+    table = as_events(events, merged).combine_chunks()
+    known = schemas if schema is not None and not isinstance(schema, Schema) else None
+    wrong = problems(table, known, overlay.brokers)
+    rejected = pa.table({"event_id": table.column("event_id"), "reason": wrong or pa.nulls(len(table), pa.string())})
+    settings = Settings(
+        schemas=schemas, forwarding=forwarding, summary=summary, queue_max=2**62, remembered_max=max(len(table), 1)
+    )
+    world = World(overlay, settings, options=options, seed=seed, records=False, meters=True)
+    for one in asked:
+        broker = overlay.brokers[broker_of(one, overlay)]
+        client = world.clients.get(f"{broker}/subscriptions") or world.client(broker, "subscriptions")
+        world.subscribe(client, one.name, one.sql)
+    world.run()
+    accepted = table if wrong is None else table.filter(wrong.is_null())
+    _publish(world, accepted, schemas)
+    return Simulated(
+        notifications=NOTIFICATION_SCHEMA.empty_table(),
+        deliveries=_deliveries(world, accepted.column("event_id")),
+        traffic=_traffic(world),
+        rejected=rejected.filter(rejected.column("reason").is_valid()),
+        world=world,
+    )
+
+
+def _schemas(
+    given: Schema | Mapping[str, Any] | None, events: pa.Table, asked: list[Subscription]
+) -> tuple[dict[str, Schema], Schema]:
+    """The schema of each topic, and one of all columns."""
+    if given is not None and not isinstance(given, Schema):
+        schemas = {topic: Schema.of(one) for topic, one in given.items()}
+        return schemas, Schema({name: one[name] for one in schemas.values() for name in one})
+    one = given or attribute_schema(events.schema)
+    topics = {*events.column("topic").drop_null().unique().to_pylist(), *(each.query.topic for each in asked)}
+    return dict.fromkeys(sorted(topics), one), one
+
+
+def _check(asked: list[Subscription], placement: str, schemas: Mapping[str, Schema]) -> None:
+    if placement not in ("late", "early"):
+        raise ConfigurationError(f"placement is {placement!r}; accepted are late, early")
+    names = [one.name for one in asked]
+    for one in asked:
+        if one.within(schemas).aggregate is not None:
+            raise ConfigurationError(f"subscription {one.name!r} aggregates; simulated so far are regular ones")
+        if names.count(one.name) > 1:
+            raise ConfigurationError(f"two subscriptions are named {one.name!r}; accepted are different names")
+
+
+def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> None:
+    """Numbers stand in for ids, which the table may repeat or have as integers."""
+    for broker, topic, _ in _batches(events):
+        name = f"{broker}/publications"
+        client = world.clients.get(name) or world.client(broker, "publications")
+        if topic not in {one.message.topic for one in client.requests}:
+            world.advertise(client, topic)
+    world.run()
+    for name, client in world.clients.items():
+        for one in client.requests:
+            assert one.refused is None, f"{name}: {one.refused}"
+    begin_us, first_us = world.timeline.now_us, None
+    for broker, topic, rows in _batches(events):
+        batch = events.take(pa.array(rows)).combine_chunks().to_batches()[0]
+        at_us = batch.column("ts").cast(pa.int64())[0].as_py()
+        first_us = at_us if first_us is None else first_us
+        begin_us = max(begin_us, world.timeline.now_us + max(at_us - first_us, 0))
+        columns = {name: batch.column(name) for name in batch.schema.names if name in schemas[topic]}
+        ids = pa.array([str(row) for row in rows], pa.string())
+        sent = pa.RecordBatch.from_pydict({"event_id": ids, "ts": batch.column("ts"), **columns})
+        world.timeline.at(begin_us, partial(world.publish, world.clients[f"{broker}/publications"], topic, sent))
+    world.run()
+
+
+def _batches(events: pa.Table) -> Iterator[tuple[str, str, list[int]]]:
+    """Rows that follow each other and come from one broker and topic."""
+    places = zip(events.column("broker").to_pylist(), events.column("topic").to_pylist(), strict=True)
+    for (broker, topic), found in groupby(enumerate(places), key=lambda pair: pair[1]):
+        rows = [row for row, _ in found]
+        for begin in range(0, len(rows), BATCH_MAX):
+            yield broker, topic, rows[begin : begin + BATCH_MAX]
+
+
+def _deliveries(world: World, ids: pa.ChunkedArray) -> pa.Table:
+    wishes = [wish for client in world.clients.values() for wish in client.all_wishes]
+    names = [wish.name for wish in wishes for _ in wish.received]
+    rows = [int(number) for wish in wishes for number in wish.received]
+    return pa.table({"subscription": pa.array(names, pa.string()), "event_id": ids.take(pa.array(rows, pa.int64()))})
+
+
+def _traffic(world: World) -> pa.Table:
+    tree = topic_tree(world.overlay)
+    carried = [world.carried.get(link, (0, 0)) for link in tree.link_names]
+    messages, size_bytes = (np.array([one[at] for one in carried], np.int64) for at in range(2))
+    return traffic_table(tree, publications=LinkCounts(messages, size_bytes))
