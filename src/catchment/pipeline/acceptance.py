@@ -19,15 +19,20 @@ __all__ = ["accepted", "for_a_pass", "judged"]
 LARGEST_DOUBLE = "1.7976931348623157E308D"
 
 
-def accepted(publications: DataFrame, plan: Plan) -> DataFrame:
-    """Prepared publications with nothing wrong that some subscription could be about, in the columns that it needs."""
+def accepted(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
+    """Prepared publications with nothing wrong that some subscription could be about, in the columns that it needs.
+
+    Columns that are known to be `complete` are not asked whether something is missing in them.
+    """
     topics = ", ".join(literal_sql(topic) for topic in plan.topics) or "NULL"
     used = {"ts", *_used(plan)}
     if len(plan.topics) > 1:
         used.add("topic")
     kept = publications.where(f"topic IN ({topics})")
+    known = {_missing(name) for name in complete}
     for problem in _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None):
-        kept = kept.where(f"NOT ({problem})")
+        if problem not in known:
+            kept = kept.where(f"NOT ({problem})")
     return kept.select(*(name_sql(name) for name in publications.columns if name in used))
 
 
@@ -62,7 +67,7 @@ def _problems(
     publications: DataFrame, schemas: Mapping[str, Schema], brokers: Collection[str] | None
 ) -> dict[str, str]:
     """What makes a publication no event, and what is then said; the first that holds counts."""
-    found = {f"{name} IS NULL": f"{name} is missing" for name in RESERVED_COLUMNS}
+    found = {_missing(name): f"{name} is missing" for name in RESERVED_COLUMNS}
     if "*" not in schemas:
         found[f"topic NOT IN ({_list(schemas)})"] = f"unknown topic; known are {', '.join(sorted(schemas))}"
     if brokers is not None:
@@ -76,6 +81,10 @@ def _problems(
             outside = f"unix_micros({column}) NOT BETWEEN {TIME_MIN_US} AND {TIME_MAX_US}"
             found[f"coalesce({outside}, FALSE)"] = f"{name} is outside of the years 1 to 9999"
     return found
+
+
+def _missing(name: str) -> str:
+    return f"{name_sql(name)} IS NULL"
 
 
 def _list(names: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ which is cheap as long as they are few.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -27,7 +28,7 @@ from catchment.stages.plan import Asker, Layout, Part, Question
 __all__ = ["plain_notifications"]
 
 
-def plain_notifications(publications: DataFrame, plan: Plan) -> DataFrame:
+def plain_notifications(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
     """The notifications of all questions that `planner.obstacle_to_plain_sql` lets through."""
     alike: dict[tuple[str, Layout], list[Question]] = defaultdict(list)
     for question in plan.questions.values():
@@ -37,11 +38,13 @@ def plain_notifications(publications: DataFrame, plan: Plan) -> DataFrame:
     answers = []
     for (topic, layout), questions in alike.items():
         of_topic = publications.where(f"topic = {literal_sql(topic)}")
-        answers.append(_answered(of_topic, plan, layout, questions))
+        answers.append(_answered(of_topic, plan, layout, questions, complete))
     return reduce(DataFrame.unionAll, answers)
 
 
-def _answered(publications: DataFrame, plan: Plan, layout: Layout, questions: list[Question]) -> DataFrame:
+def _answered(
+    publications: DataFrame, plan: Plan, layout: Layout, questions: list[Question], complete: Collection[str]
+) -> DataFrame:
     window, keys = layout.window, [name_sql(name) for name in layout.group_keys]
     states = {part: f"_state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
     conditions = [f"({filter_sql(question.where)})" for question in questions]
@@ -49,7 +52,7 @@ def _answered(publications: DataFrame, plan: Plan, layout: Layout, questions: li
     # What satisfies the only question needs no second look.
     which = f"explode(array({numbered}))" if len(questions) > 1 else "0"
     # Few publications satisfy a question, so it is asked before whether they are events at all.
-    events = accepted(publications.where(" OR ".join(conditions)), plan)
+    events = accepted(publications.where(" OR ".join(conditions)), plan, complete)
     matched = events.selectExpr("*", f"{which} AS _question", f"{_slice(window)} AS _slice").where(
         "_question IS NOT NULL"
     )

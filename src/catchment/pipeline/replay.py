@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from catchment.pipeline import shared_pass
 from catchment.pipeline.plain_sql import plain_notifications
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
+from catchment.pipeline.statistics import complete_columns
 from catchment.pipeline.traffic import PLACEMENTS, Placement, traffic_of
 from catchment.stages import PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
 
@@ -42,6 +43,8 @@ class Run:
     choice: Choice
     _publications: DataFrame
     _broadcast: Broadcast[Plan]
+    _complete: frozenset[str]
+    """Columns of the publications in which nothing is missing."""
     _rows: DataFrame | None = None
 
     def persist(self) -> Run:
@@ -50,9 +53,7 @@ class Run:
         wanted = Wanted(crossings=several, origins=several)
         rows = shared_pass.match(self._publications, self.plan, self._broadcast, wanted).persist()
         shared = Choice("shared", "one pass is kept for all results")
-        return Run(
-            self.spark, self.plan, self.overlay, self.placement, shared, self._publications, self._broadcast, rows
-        )
+        return replace(self, choice=shared, _rows=rows)
 
     def unpersist(self) -> None:
         if self._rows is not None:
@@ -70,13 +71,13 @@ class Run:
         """What the shared pass makes of the publications: states by question and slice, not yet merged."""
         if self._rows is not None:
             return self._rows.where("kind = 'partial'").select(*PACKED_SCHEMA.names)
-        return shared_pass.partials(self._publications, self.plan, self._broadcast)
+        return shared_pass.partials(self._publications, self.plan, self._broadcast, self._complete)
 
     @cached_property
     def notifications(self) -> DataFrame:
         """subscription, window_start, window_end, group, output, value, exact, publications, revision."""
         if self.choice.engine == "sql":
-            return plain_notifications(self._publications, self.plan)
+            return plain_notifications(self._publications, self.plan, self._complete)
         return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._broadcast, Selection())
 
     @cached_property
@@ -149,7 +150,8 @@ def replay(
     if deduplicate:
         events = deduplicated(events)
     choice = choose(plan, engine)
-    return Run(spark, plan, overlay, placement, choice, events, spark.sparkContext.broadcast(plan))
+    broadcast = spark.sparkContext.broadcast(plan)
+    return Run(spark, plan, overlay, placement, choice, events, broadcast, complete_columns(publications))
 
 
 def check_options(*, placement: str, delivery: str, lateness: str) -> int:

@@ -7,7 +7,7 @@ Partials, not events, are shuffled, and all parts of a question meet in one task
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -81,14 +81,16 @@ def match(
     return for_a_pass(publications, plan, wanted, watermark_us).mapInArrow(run, from_arrow_schema(schema))
 
 
-def partials(publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan]) -> DataFrame:
+def partials(
+    publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan], complete: Collection[str] = ()
+) -> DataFrame:
     """The partials alone, as PACKED_SCHEMA: all that notifications need where nobody asks about traffic."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield from map(packed, partials_of_accepted(broadcast.value, batch))
 
-    return accepted(publications, plan).mapInArrow(run, from_arrow_schema(PACKED_SCHEMA))
+    return accepted(publications, plan, complete).mapInArrow(run, from_arrow_schema(PACKED_SCHEMA))
 
 
 def partials_by_question(rows: DataFrame) -> DataFrame:

@@ -1,0 +1,65 @@
+"""Columns that Parquet files say are complete are not read to find out; whatever is in doubt is."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from catchment import Subscription, oracle, replay
+from catchment.oracle import differences
+from catchment.pipeline.statistics import complete_columns
+
+pytestmark = pytest.mark.spark
+
+
+def events(ids: list[int | None]) -> pa.Table:
+    count = len(ids)
+    return pa.table(
+        {
+            "event_id": pa.array(ids, pa.int64()),
+            "topic": ["t"] * count,
+            "broker": ["b"] * count,
+            "ts": pa.array(range(count), pa.timestamp("us", "UTC")),
+            "x": pa.array([1.0, *[None] * (count - 1)], pa.float64()),
+        }
+    )
+
+
+def written(folder: Path, *tables: pa.Table, **options: Any) -> str:
+    for number, table in enumerate(tables):
+        pq.write_table(table, folder / f"{number} ä.parquet", **options)
+    return str(folder)
+
+
+def test_only_what_all_files_say_counts(spark: SparkSession, tmp_path: Path) -> None:
+    table = spark.read.parquet(written(tmp_path, events([1, 2]), events([3, None])))
+    assert complete_columns(table) == {"topic", "broker", "ts"}
+
+
+def test_files_that_say_nothing_and_tables_that_are_no_files_are_in_doubt(spark: SparkSession, tmp_path: Path) -> None:
+    silent = spark.read.parquet(written(tmp_path, events([1, 2]), write_statistics=False))
+    assert complete_columns(silent) == frozenset()
+    assert complete_columns(spark.createDataFrame(events([1, 2]))) == frozenset()
+    other = tmp_path / "other"
+    other.mkdir()
+    told = spark.read.parquet(written(other, events([1, 2])))
+    assert complete_columns(told) == {"event_id", "topic", "broker", "ts"}
+    changed = told.selectExpr("nullif(event_id, 1) AS event_id", "topic", "broker", "ts", "x")
+    assert complete_columns(changed) == frozenset()
+
+
+@pytest.mark.parametrize("engine", ["sql", "shared"])
+@pytest.mark.parametrize("ids", [[1, 2, 3], [1, None, 3]])
+def test_what_is_missing_is_still_refused(
+    spark: SparkSession, tmp_path: Path, engine: Any, ids: list[int | None]
+) -> None:
+    given = events(ids)
+    asked = [Subscription("n", sql="SELECT count(*), sum(x) FROM t GROUP BY window(ts, '1 second')")]
+    run = replay(spark, spark.read.parquet(written(tmp_path, given)), subscriptions=asked, engine=engine)
+    expected = oracle(given.filter(given.column("event_id").is_valid()), subscriptions=asked)
+    assert differences(expected, run.notifications.toArrow(), run.deliveries.toArrow()) == []
+    read = run.notifications._jdf.queryExecution().executedPlan().toString()
+    assert ("event_id" in read) == (None in ids)
