@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from catchment.pipeline.files import Folder
 
 
-def test_what_a_crash_left_half_written_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_hadoop", [False, True])
+def test_what_a_crash_left_half_written_is_not_there(spark: SparkSession, tmp_path: Path, by_hadoop: bool) -> None:
     folder = Folder(spark, str(tmp_path))
+    if by_hadoop:
+        folder._local = None
     folder.write("ledger/0000000001", b"whole")
     (tmp_path / "ledger" / "0000000002.writing").write_bytes(b"ha")
     assert folder.names("ledger") == ["0000000001"]

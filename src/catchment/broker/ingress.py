@@ -41,13 +41,14 @@ class Ingress:
                     known = ", ".join(sorted(schema))
                     raise EventError(f"topic {topic!r} has no attribute {name!r}; it has {known}")
                 columns[name] = _typed(name, given.column(name), schema[name])
-        for name, column in columns.items():
-            if problem := value_problem(name, column):
+        for name in names:
+            problem = value_problem(name, columns[name]) if name in columns else None
+            if problem is not None:
                 raise EventError(f"an event is refused: {problem}")
         supplied = given.column("event_id").to_pylist() if "event_id" in names else [None] * rows
         self._forget(now_us, rows)
         # Nothing is remembered or counted before everything is known to be fine.
-        events = pa.RecordBatch.from_pydict({"event_id": self._ids(supplied), **columns})
+        events = pa.RecordBatch.from_arrays([self._ids(supplied), *columns.values()], names=["event_id", *columns])
         return self._without_repeats(events, now_us)
 
     def _ids(self, supplied: list[Any]) -> pa.Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,8 +24,11 @@ class Folder:
         given = jvm.org.apache.hadoop.fs.Path(path)
         self._files = given.getFileSystem(self._configuration)
         self._root = self._files.makeQualified(given)
+        uri = self._root.toUri()
+        # On this machine Python itself writes: Hadoop would start a program for each file, to set its permissions.
+        self._local = Path(uri.getPath()) if uri.getScheme() == "file" else None
         hadoop = jvm.org.apache.hadoop.fs
-        self._context = hadoop.FileContext.getFileContext(self._root.toUri(), self._configuration)
+        self._context = hadoop.FileContext.getFileContext(uri, self._configuration)
         self._overwrite = spark.sparkContext._gateway.new_array(hadoop.Options.Rename, 1)  # type: ignore[union-attr]
         self._overwrite[0] = hadoop.Options.Rename.OVERWRITE
 
@@ -47,6 +52,8 @@ class Folder:
         return sorted(one for one in found if not one.startswith(".") and not one.endswith(ASIDE))
 
     def read(self, name: str) -> bytes:
+        if self._local is not None:
+            return (self._local / name).read_bytes()
         stream = self._files.open(self._at(name))
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
@@ -55,6 +62,9 @@ class Folder:
 
     def write(self, name: str, content: bytes) -> None:
         """All of it or nothing: written aside, then renamed into place."""
+        if self._local is not None:
+            _write_local(self._local / name, content)
+            return
         target, aside = self._at(name), self._at(f"{name}{ASIDE}")
         stream = self._files.create(aside, True)
         try:
@@ -66,3 +76,13 @@ class Folder:
 
     def delete(self, name: str) -> None:
         self._files.delete(self._at(name), True)
+
+
+def _write_local(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f"{target.name}{ASIDE}")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(target)
