@@ -124,40 +124,46 @@ TIMES = [
     "t BETWEEN TIMESTAMP '2014-01-01' AND TIMESTAMP '2014-01-01 00:00:00.000002'",
 ]
 ATOMS = {
-    "a": st.sampled_from(NUMBERS).map(lambda text: text.replace("{}", "a")),
-    "x": st.sampled_from(NUMBERS).map(lambda text: text.replace("{}", "x")),
-    "s": st.sampled_from(TEXTS),
-    "b": st.sampled_from(["b", "NOT b", "b IS NULL", "b IS NOT NULL", "b IS NOT TRUE"]),
+    "a": [text.replace("{}", "a") for text in NUMBERS],
+    "x": [text.replace("{}", "x") for text in NUMBERS],
+    "s": TEXTS,
+    "b": ["b", "NOT b", "b IS NULL", "b IS NOT NULL", "b IS NOT TRUE"],
+    "t": TIMES,
 }
-CONJUNCTIONS = st.fixed_dictionaries({}, optional=ATOMS).map(lambda atoms: " AND ".join(["TRUE", *atoms.values()]))
-CONDITIONS = st.one_of(
-    CONJUNCTIONS,
-    st.tuples(CONJUNCTIONS, st.sampled_from(TIMES)).map(" AND ".join),
-    st.tuples(CONJUNCTIONS, CONJUNCTIONS).map(" OR ".join),
-    strategies.conditions(WIDE_SCHEMA, leaves_max=3),
-)
-ANY_FILTERS = st.builds(
-    lambda text, typed: Filter.parse(text).within(WIDE_SCHEMA) if typed else Filter.parse(text),
-    CONDITIONS,
-    st.booleans(),
-)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 2).map(bool), st.integers(0, 30), ANY_FILTERS), max_size=40),
-    st.sampled_from([1, 2, 3, 64]),
-)
-@settings(max_examples=500, deadline=None)
-def test_what_is_looked_up_is_what_comparing_all_finds(steps: list, cells_max: int) -> None:  # type: ignore[type-arg]
-    poset, plain, inserted = Poset(), PlainPoset(), []
+@st.composite
+def vocabularies(draw: st.DrawFn) -> dict[str, list[str]]:
+    """Of one or two attributes a few atoms each, so that many filters cover each other."""
+    names = draw(st.lists(st.sampled_from(sorted(ATOMS)), min_size=1, max_size=2, unique=True))
+    return {name: draw(st.lists(st.sampled_from(ATOMS[name]), min_size=2, max_size=5)) for name in names}
+
+
+@st.composite
+def conditions(draw: st.DrawFn, vocabulary: dict[str, list[str]]) -> Filter:
+    """With a schema and without."""
+    atoms = {name: st.sampled_from(texts) for name, texts in vocabulary.items()}
+    conjunctions = st.fixed_dictionaries({}, optional=atoms).map(lambda found: " AND ".join(found.values()) or "TRUE")
+    # Texts that are times are not mixed in one condition, as they may be written in forms whose order differs.
+    disjunctions = conjunctions if "t" in atoms else st.tuples(conjunctions, conjunctions).map(" OR ".join)
+    others = strategies.conditions(Schema({name: WIDE_SCHEMA[name] for name in atoms}), leaves_max=3)
+    condition = Filter.parse(draw(st.one_of(conjunctions, conjunctions, disjunctions, others)))
+    return condition.within(WIDE_SCHEMA) if draw(st.booleans()) else condition
+
+
+@given(st.data(), st.sampled_from([1, 2, 3, 64]))
+@settings(max_examples=300, deadline=None)
+def test_what_is_looked_up_is_what_comparing_all_finds(data: st.DataObject, cells_max: int) -> None:
+    """Each step inserts a filter, or deletes it if it is there."""
+    filters = data.draw(st.lists(conditions(data.draw(vocabularies())), min_size=6, max_size=12))
+    steps = data.draw(st.lists(st.sampled_from(filters), min_size=20, max_size=40))
+    poset, plain = Poset(), PlainPoset()
     with patch.object(poset_module, "CELLS_MAX", cells_max):
-        for inserts, place, condition in steps:
-            if inserts or not inserted:
-                inserted.append(condition)
-                assert poset.insert(condition) == plain.insert(condition)
+        for one in [*filters, *steps]:
+            if one in poset:
+                assert poset.delete(one) == plain.delete(one)
             else:
-                gone = inserted.pop(place % len(inserted))
-                assert poset.delete(gone) == plain.delete(gone)
+                assert poset.insert(one) == plain.insert(one)
             assert poset.roots == tuple(plain.below)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "NOTHING",
     "NOT_NULL",
     "NULL",
+    "Cell",
     "Constraint",
     "Cut",
     "Family",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 Scalar = bool | int | float | str
+Cell = int | str | None
+"""Values that are looked for together: null, one text or truth value, the numbers from a whole one up to the next."""
 Family = Literal["number", "string", "bool", "timestamp"]
 Cut = tuple[int] | tuple[int, Scalar, int]
 Range = tuple[Cut, Cut]
@@ -197,6 +200,36 @@ class Constraint:
         """The values, if they are finitely many and there is no pattern; for whole numbers the type must be known."""
         return None if self.patterns else _points(self.ranges, kind or _DOMAINS.get(self.family))
 
+    def cells(self, most: int) -> tuple[Cell, ...] | None:
+        """The cells of its values, if they are at most so many: a constraint covers only what lies in cells of its own.
+
+        Empty where cells do not tell what covers it, and it has to be compared.
+        """
+        if self.patterns:
+            # What texts may not contain can leave few of them within ranges that seem to hold many.
+            return () if any(p.negated and p.kind == "contains" for p in self.patterns) else None
+        found: Iterable[Cell] | None
+        if self.family == "bool":
+            found = [value for value in (False, True) if self.matches(value)]
+        elif self.family == "string":
+            texts = _text_points(self.ranges, most)
+            if texts is None:
+                return () if self._is_few_moments(most) else None
+            found = map(_moment_or_text, texts)
+        else:
+            found = _whole_numbers(self.ranges, most)
+        if found is None:
+            return None
+        cells = tuple(dict.fromkeys((None, *found) if self.null else found))
+        return cells if len(cells) <= most else None
+
+    def _is_few_moments(self, most: int) -> bool:
+        """A stretch of many texts that is short when read as times."""
+        try:
+            return self.as_timestamps().cells(most) is not None
+        except FilterError:
+            return False
+
     def require_codable(self, attribute: str) -> None:
         """Refuse what tells the least integer from the next: 64 bits have room for null or for one of the two."""
         if any(len(cut) == 3 and cut[1] == INT_MIN + 1 for ends in self.ranges for cut in ends):
@@ -219,13 +252,15 @@ class Constraint:
         """Every value that satisfies the other satisfies this."""
         if other.null and not self.null:
             return False
-        missing = _intersect(other.ranges, _complement(self.ranges))
-        missing = tuple(r for r in missing if not _refuted(r, other.patterns))
-        if missing:
-            points = _text_points(missing) if other.patterns else None
-            if points is None or any(other.matches(v) for v in points):
-                return False
+        if not _lie_within(other.ranges, self.ranges) and not (other.patterns and self._covers_the_rest(other)):
+            return False
         return all(other._implies(p) for p in self.patterns)
+
+    def _covers_the_rest(self, other: Constraint) -> bool:
+        """What the other's ranges have beside these, its patterns exclude."""
+        missing = _intersect(other.ranges, _complement(self.ranges))
+        points = _text_points(tuple(r for r in missing if not _refuted(r, other.patterns)))
+        return points is not None and not any(other.matches(v) for v in points)
 
     def _implies(self, pattern: Pattern) -> bool:
         if any(q.implies(pattern) for q in self.patterns):
@@ -344,6 +379,17 @@ def _intersect(left: tuple[Range, ...], right: tuple[Range, ...]) -> tuple[Range
     return tuple(found)
 
 
+def _lie_within(narrow: tuple[Range, ...], wide: tuple[Range, ...]) -> bool:
+    """Each range lies in one of the others, which do not touch each other."""
+    index = 0
+    for low, high in narrow:
+        while index < len(wide) and wide[index][1] < high:
+            index += 1
+        if index == len(wide) or low < wide[index][0]:
+            return False
+    return True
+
+
 def _union(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
     merged: list[Range] = []
     for low, high in sorted(ranges):
@@ -387,15 +433,40 @@ def _point(low: Cut, high: Cut, kind: Type | None) -> Scalar | None:
     return value if kind is not None and end == value + 1 else None
 
 
-def _text_points(ranges: tuple[Range, ...]) -> tuple[str, ...] | None:
-    """The texts, if they are finitely many: between a text and the same with zeros behind it lies nothing else."""
+def _text_points(ranges: tuple[Range, ...], most: int = sys.maxsize) -> tuple[str, ...] | None:
+    """The texts, if they are so many at most: between a text and the same with zeros behind it lies nothing else."""
     found: list[str] = []
     for low, high in ranges:
         first, end = "" if len(low) == 1 else str(low[1]), None if len(high) == 1 else str(high[1])
-        if end is None or end.rstrip("\0") != first.rstrip("\0"):
+        if end is None or end.rstrip("\0") != first.rstrip("\0") or len(found) + len(end) - len(first) > most:
             return None
         found += [first + "\0" * more for more in range(len(end) - len(first))]
     return tuple(found)
+
+
+def _moment_or_text(text: str) -> Cell:
+    """The same for a time, however it is written."""
+    try:
+        return microseconds(text)
+    except EventError:
+        return text
+
+
+def _whole_numbers(ranges: tuple[Range, ...], most: int) -> Iterable[int] | None:
+    """What the numbers are without their fractions, if that is so many at most."""
+    found: dict[int, None] = {}
+    for low, high in ranges:
+        if len(low) == 1 or len(high) == 1:
+            return None
+        assert not isinstance(low[1], str)
+        assert not isinstance(high[1], str)
+        first, end = math.floor(low[1]), math.floor(high[1]) + 1 if high[2] else math.ceil(high[1])
+        if end - first > most:
+            return None
+        found.update(dict.fromkeys(range(first, end)))
+        if len(found) > most:
+            return None
+    return found
 
 
 def _common_prefix(stretch: Range) -> str:

@@ -7,7 +7,7 @@ A filter is a tuple of conjunctions, a conjunction one constraint per attribute.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import reduce
@@ -70,7 +70,7 @@ class Conjunction:
 
     def covers(self, other: Conjunction) -> bool:
         theirs = dict(other.constraints)
-        return all(mine.covers(theirs.get(name, ANYTHING)) for name, mine in self)
+        return all(mine.covers(theirs.get(name, ANYTHING)) for name, mine in self.constraints)
 
     def union(self, other: Conjunction) -> Conjunction | None:
         """One conjunction for both, if one covers the other or they differ in a single attribute."""
@@ -255,18 +255,13 @@ def _typed(name: str, constraint: Constraint, schema: Schema) -> Constraint:
 def _in_one_family(*groups: Iterable[Conjunction]) -> list[list[Conjunction]]:
     """The same conjunctions with each attribute in one family: text beside a time stamp is read as a time."""
     listed = [list(group) for group in groups]
-    families: dict[str, set[Family]] = {}
-    for conjunction in chain.from_iterable(listed):
-        for name, constraint in conjunction:
-            if constraint.family is not None:
-                families.setdefault(name, set()).add(constraint.family)
-    mixed = {name for name, found in families.items() if len(found) > 1}
+    mixed = _mixed(listed)
     if not mixed:
         return listed
     for name in sorted(mixed):
-        if families[name] != {"string", "timestamp"}:
+        if mixed[name] != {"string", "timestamp"}:
             raise FilterError(
-                f"attribute {name!r} is compared with a {' and with a '.join(sorted(families[name]))}; "
+                f"attribute {name!r} is compared with a {' and with a '.join(sorted(mixed[name]))}; "
                 "accepted is one of them"
             )
     return [
@@ -278,5 +273,17 @@ def _in_one_family(*groups: Iterable[Conjunction]) -> list[list[Conjunction]]:
     ]
 
 
-def _is_text(name: str, constraint: Constraint, mixed: set[str]) -> bool:
+def _mixed(groups: Iterable[Iterable[Conjunction]]) -> dict[str, set[Family]]:
+    """The attributes that are in several families, and in which."""
+    first: dict[str, Family] = {}
+    mixed: dict[str, set[Family]] = {}
+    for conjunction in chain.from_iterable(groups):
+        for name, constraint in conjunction.constraints:
+            family = constraint.family
+            if family is not None and first.setdefault(name, family) != family:
+                mixed.setdefault(name, {first[name]}).add(family)
+    return mixed
+
+
+def _is_text(name: str, constraint: Constraint, mixed: Container[str]) -> bool:
     return name in mixed and constraint.family == "string"
