@@ -433,12 +433,18 @@ def _point(low: Cut, high: Cut, kind: Type | None) -> Scalar | None:
     return value if kind is not None and end == value + 1 else None
 
 
+ZEROS_MAX = 64
+"""A range of more texts that differ only in the zeros behind them is as good as endless: nobody asks for it."""
+
+
 def _text_points(ranges: tuple[Range, ...], most: int = sys.maxsize) -> tuple[str, ...] | None:
     """The texts, if they are so many at most: between a text and the same with zeros behind it lies nothing else."""
     found: list[str] = []
     for low, high in ranges:
         first, end = "" if len(low) == 1 else str(low[1]), None if len(high) == 1 else str(high[1])
-        if end is None or end.rstrip("\0") != first.rstrip("\0") or len(found) + len(end) - len(first) > most:
+        if end is None or end.rstrip("\0") != first.rstrip("\0"):
+            return None
+        if len(end) - len(first) > ZEROS_MAX or len(found) + len(end) - len(first) > most:
             return None
         found += [first + "\0" * more for more in range(len(end) - len(first))]
     return tuple(found)
