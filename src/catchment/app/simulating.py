@@ -25,7 +25,7 @@ def as_dict(story: Story) -> dict[str, Any]:
         "world": story.summary,
         "brokers": len(world.nodes),
         "virtual_us": world.timeline.now_us,
-        "frames": world.frames,
+        "frames": world.tally.frames,
         "subscriptions": len(wishes),
         "publications": len(world.publications),
         "delivered": sum(len(wish.received) for wish in wishes),

@@ -151,6 +151,6 @@ def _deliveries(world: World, ids: pa.ChunkedArray) -> pa.Table:
 
 def _traffic(world: World) -> pa.Table:
     tree = topic_tree(world.overlay)
-    carried = [world.carried.get(link, (0, 0)) for link in tree.link_names]
+    carried = [world.tally.carried.get(link, (0, 0)) for link in tree.link_names]
     messages, size_bytes = (np.array([one[at] for one in carried], np.int64) for at in range(2))
     return traffic_table(tree, publications=LinkCounts(messages, size_bytes))

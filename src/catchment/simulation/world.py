@@ -6,7 +6,6 @@ Rule 1: every chance is drawn from the seed, in an order that depends on nothing
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
@@ -26,8 +25,8 @@ from catchment.simulation.node import Node
 from catchment.simulation.options import CALM, Options
 from catchment.simulation.service import FREE
 from catchment.simulation.store import STORE, Store
+from catchment.simulation.tally import Tally
 from catchment.simulation.timeline import Timeline
-from catchment.stages import event_bytes
 
 __all__ = ["World"]
 
@@ -58,15 +57,8 @@ class World:
         self.trace: list[str] = []
         self.clients: dict[str, Client] = {}
         self.publications: list[Publication] = []
-        self.handled: Counter[str] = Counter()
-        """Frames that brokers have handled, by the kind of their message."""
-        self.filters_told = 0
-        """Filters that brokers have told each other."""
-        self.events_handled = 0
-        """Events that brokers have handled, each at every broker that it reached."""
-        self.carried: dict[tuple[str, str], tuple[int, int]] = {}
-        """By directed link: events, and their bytes."""
-        self._traces, self._records, self._meters, self._watch = traces, records, meters, watch
+        self.tally = Tally(meters=meters)
+        self._traces, self._records, self._watch = traces, records, watch
         self.store = Store()
         self._network = Network(self.timeline, self.random, options, self._deliver, self._made_room)
         self._wakes: dict[str, int] = {}
@@ -164,29 +156,19 @@ class World:
             return now_us + self.options.retransmit_us
         if self._traces:
             self._note(f"{source} -> {target} {frame.message}")
-        self.handled[type(frame.message).__name__] += 1
-        events = 0
-        if isinstance(frame.message, m.Subscribed):
-            self.filters_told += len(frame.message.added) + len(frame.message.dropped)
-        if isinstance(frame.message, (m.Published, m.PublishEvents)):
-            events = frame.message.events.num_rows
-            self.events_handled += events
-            is_new = node.broker.counters["frames that came again"] == repeats
-            if self._meters and is_new and isinstance(frame.message, m.Published):
-                messages, size = self.carried.get((source, target), (0, 0))
-                size += int(event_bytes(frame.message.events).sum())
-                self.carried[source, target] = (messages + events, size)
-            is_published = is_new and isinstance(frame.message, m.PublishEvents)
-            if self._records and is_published and _is_accepted(frame, node.broker):
-                self.publications += publications_of(frame, now_us)
-        self._serve(node, events, node.broker.sent - sent)
+        came_again = node.broker.counters["frames that came again"] > repeats
+        self.tally.add(source, target, frame, came_again=came_again)
+        if self._records and isinstance(frame.message, m.PublishEvents) and not came_again:
+            self.publications += publications_of(frame, now_us) if _is_accepted(frame, node.broker) else []
+        self._serve(node, frame, node.broker.sent - sent)
         self._after(node)
         return None
 
-    def _serve(self, node: Node, events: int, sent: int) -> None:
+    def _serve(self, node: Node, frame: Frame, sent: int) -> None:
         """Let a broker be busy with what it has just been handed."""
         service = self.options.service
         if service is not FREE:
+            events = frame.message.events.num_rows if isinstance(frame.message, (m.Published, m.PublishEvents)) else 0
             spent = {"match": service.match_us * events, "send": service.send_us * (1 + sent)}
             node.load_us.update(spent)
             node.busy_until_us = self.timeline.now_us + math.ceil(sum(spent.values()))
@@ -259,17 +241,6 @@ class World:
     def _note(self, line: str) -> None:
         if self._traces:
             self.trace.append(f"{self.timeline.now_us}us {line}")
-
-    @property
-    def frames(self) -> int:
-        """Frames that brokers have handled."""
-        return self.handled.total()
-
-    @property
-    def messages(self) -> int:
-        """Events and control frames that brokers have handled."""
-        batches = sum(self.handled[kind.__name__] for kind in (m.Published, m.PublishEvents))
-        return self.frames - batches + self.events_handled
 
     @property
     def waiting_max(self) -> int:

@@ -1,0 +1,48 @@
+"""What brokers of a simulation have handled, and what links have carried."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from catchment.broker import Frame
+from catchment.broker import messages as m
+from catchment.stages import event_bytes
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Adds up frames that brokers have taken; `meters` says whether also bytes, which takes longer."""
+
+    def __init__(self, *, meters: bool) -> None:
+        self._meters = meters
+        self.handled: Counter[str] = Counter()
+        """Frames, by the kind of their message."""
+        self.events = 0
+        """Each counted at every broker that it reached."""
+        self.filters = 0
+        """That brokers have told each other."""
+        self.carried: dict[tuple[str, str], tuple[int, int]] = {}
+        """By directed link between brokers: events, and their bytes."""
+
+    def add(self, source: str, target: str, frame: Frame, *, came_again: bool) -> None:
+        message = frame.message
+        self.handled[type(message).__name__] += 1
+        if isinstance(message, (m.Published, m.PublishEvents)):
+            self.events += message.events.num_rows
+        if isinstance(message, m.Subscribed):
+            self.filters += len(message.added) + len(message.dropped)
+        if self._meters and isinstance(message, m.Published) and not came_again:
+            events, size = self.carried.get((source, target), (0, 0))
+            size += int(event_bytes(message.events).sum())
+            self.carried[source, target] = (events + message.events.num_rows, size)
+
+    @property
+    def frames(self) -> int:
+        return self.handled.total()
+
+    @property
+    def messages(self) -> int:
+        """Events and control frames: what the frames were about."""
+        batches = sum(self.handled[kind.__name__] for kind in (m.Published, m.PublishEvents))
+        return self.frames - batches + self.events
