@@ -7,8 +7,16 @@ import pytest
 
 from catchment import Overlay
 from catchment.broker.broker import Broker, Settings
+from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
-from catchment.simulation.checking import Bounds, check_emptiness, check_routes
+from catchment.simulation.checking import (
+    Bounds,
+    check_answers,
+    check_conduct,
+    check_deliveries,
+    check_emptiness,
+    check_routes,
+)
 from catchment.simulation.options import Options
 from catchment.simulation.stories import SCHEMAS
 from catchment.simulation.world import World
@@ -81,3 +89,45 @@ def test_a_publisher_who_has_gone_is_seen() -> None:
     world = resting_world()
     world.nodes["b2"].broker.routes("stock").advertisers.add("b3")
     assert list(check_routes(world)) == ["b2 about b3 and stock: knows of a publisher who has gone"]
+
+
+def told_world() -> World:
+    """Three events, all delivered, all answered."""
+    world = resting_world()
+    for number in range(3):
+        events = pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number + 2]})
+        world.publish(world.clients["b1/p"], "stock", events)
+        world.run()
+    assert [*check_deliveries(world), *check_answers(world), *check_conduct(world)] == []
+    assert world.clients["b3/s"].wishes["wide"].received == ["e0", "e1", "e2"]
+    return world
+
+
+@pytest.mark.parametrize(
+    ("received", "said"),
+    [
+        (["e0", "e2"], "b3/s wide did not get e1"),
+        (["e0", "e1", "e1", "e2"], "b3/s wide got e1 2 times"),
+        (["e0", "e2", "e1"], "b3/s wide got e1 out of b1/p's order"),
+        (["e0", "e1", "e2", "e9"], "b3/s wide got e9, which it may not"),
+    ],
+)
+def test_a_delivery_that_is_wrong_is_seen(received: list[str], said: str) -> None:
+    world = told_world()
+    world.clients["b3/s"].wishes["wide"].received = received
+    (line,) = check_deliveries(world)
+    assert line.startswith(said)
+
+
+def test_a_request_without_an_answer_and_a_strange_frame_are_seen() -> None:
+    world = told_world()
+    world.clients["b3/s"].requests[0].answered_us = None
+    assert next(check_answers(world)).startswith("b3/s was never answered: subscribe wide")
+    world.nodes["b2"].broker.receive_bytes(b"nothing", 0)
+    assert list(check_conduct(world)) == ["b2 counted 1 frames that do not decode"]
+
+
+def test_nobody_crashes_who_could_not_come_back() -> None:
+    world = World(CHAIN, Settings(schemas=SCHEMAS), options=Options(memory_every=None))
+    with pytest.raises(ConfigurationError, match="memory_every is None"):
+        world.crash("b1", 1)

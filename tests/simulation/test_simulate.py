@@ -114,7 +114,7 @@ def test_bad_questions_are_refused_by_name() -> None:
         simulate(some_events(), overlay=CHAIN, subscriptions=[counted])
     with pytest.raises(ConfigurationError, match="placement is 'middle'; accepted are late, early"):
         simulate(some_events(), overlay=CHAIN, subscriptions=[], placement="middle")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="two subscriptions are named 'all'"):
+    with pytest.raises(SubscriptionError, match="two subscriptions are named 'all'"):
         simulate(some_events(), overlay=CHAIN, subscriptions=[ALL, ALL])
     with pytest.raises(OverlayError, match="b9"):
         simulate(some_events(), overlay=CHAIN, subscriptions=[Subscription("a", "b9", sql="SELECT * FROM t")])

@@ -41,8 +41,8 @@ WAYS = {
 }
 LARGEST = {"bound": 100}
 """A bound is worked out anew whenever someone leaves, which takes minutes where there are many."""
-# Nothing crashes here, so nothing needs to be written down.
-NO_MEMORY = Options(memory_every=2**62)
+NO_MEMORY = Options(memory_every=None)
+"""Nothing crashes here, so nothing needs to be written down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 __all__ = ["as_events", "attribute_schema", "problems", "value_problem"]
 
 Columns: TypeAlias = "pa.Table | pa.RecordBatch"
+Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
 def attribute_schema(columns: pa.Schema) -> Schema:
@@ -67,7 +68,7 @@ def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Ite
     """
     reasons: npt.NDArray[np.object_] | None = None
 
-    def refuse(refused: pa.Array | pa.ChunkedArray, reason: str) -> None:
+    def refuse(refused: Column, reason: str) -> None:
         nonlocal reasons
         mask = np.asarray(pc.fill_null(refused, False))
         if mask.any():
@@ -84,29 +85,26 @@ def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Ite
         refuse(_not_in(events.column("broker"), brokers), "the broker is not in the overlay")
     for column in events.schema:
         if column.name == "ts" or column.name not in RESERVED_COLUMNS:
-            _refuse_values(column, events.column(column.name), refuse)
+            wrong = _wrong_values(column.name, events.column(column.name))
+            if wrong is not None:
+                refuse(*wrong)
     return None if reasons is None else pa.array(reasons, pa.string())
-
-
-def _refuse_values(
-    column: pa.Field, values: pa.Array | pa.ChunkedArray, refuse: Callable[[pa.Array | pa.ChunkedArray, str], None]
-) -> None:
-    if pa.types.is_floating(column.type):
-        refuse(pc.invert(pc.is_finite(values)), f"{column.name} is NaN or infinite")
-    elif pa.types.is_timestamp(column.type):
-        times = values.cast(Type.TIMESTAMP.arrow).cast(pa.int64())
-        outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))
-        refuse(outside, f"{column.name} is outside of the years 1 to 9999")
 
 
 def value_problem(name: str, values: pa.Array) -> str | None:
     """What is wrong with some value of a column, as `problems` would say it; None if nothing is."""
+    wrong = _wrong_values(name, values)
+    return wrong[1] if wrong is not None and pc.any(wrong[0]).as_py() else None
+
+
+def _wrong_values(name: str, values: Column) -> tuple[Column, str] | None:
+    """Which values no event may have, and why; None where any will do."""
     if pa.types.is_floating(values.type):
-        return f"{name} is NaN or infinite" if pc.all(pc.is_finite(values)).as_py() is False else None
+        return pc.invert(pc.is_finite(values)), f"{name} is NaN or infinite"
     if pa.types.is_timestamp(values.type):
-        least, most = (bound.as_py() for bound in pc.min_max(values.cast(pa.int64())).values())
-        if least is not None and (least < TIME_MIN_US or most > TIME_MAX_US):
-            return f"{name} is outside of the years 1 to 9999"
+        times = values.cast(Type.TIMESTAMP.arrow).cast(pa.int64())
+        outside = pc.or_(pc.less(times, TIME_MIN_US), pc.greater(times, TIME_MAX_US))
+        return outside, f"{name} is outside of the years 1 to 9999"
     return None
 
 

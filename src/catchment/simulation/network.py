@@ -32,8 +32,6 @@ class Network:
         self._links: dict[tuple[str, str, bool], _Link] = {}
         self._cut_until_us: dict[frozenset[str], int] = {}
         self._under_way = 0
-        self.waiting_max = 0
-        """The most frames that were ever under way on one link."""
 
     def room(self, source: str, target: str) -> tuple[int, int]:
         """How many frames of control and of events a link would take now."""
@@ -51,7 +49,6 @@ class Network:
         for _ in range(2 if options.duplicates and chance() < options.duplicates else 1):
             link.frames.append((self._arrival_us(link, frame), frame))
             self._under_way += 1
-        self.waiting_max = max(self.waiting_max, len(link.frames))
         if not link.is_pumping:
             link.is_pumping = True
             self._timeline.at(link.frames[0][0], lambda: self._pump(key, link))

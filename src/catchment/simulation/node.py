@@ -30,7 +30,7 @@ class Node:
         settings: Settings,
         make_advice: Callable[[], Iterable[Advice]],
         *,
-        memory_every: int,
+        memory_every: int | None,
         skew_us: int,
     ) -> None:
         self.name, self.is_down, self.busy_until_us = name, False, 0
@@ -80,6 +80,8 @@ class Node:
         return None if due_us is None else due_us - self._skew_us
 
     def _note(self, call: str, *arguments: Any) -> None:
+        if self._memory_every is None:
+            return
         self._since.append((call, arguments))
         if len(self._since) >= self._memory_every:
             self._memory = remembered(self.broker)

@@ -33,8 +33,8 @@ class Options:
     down_us_max: int = 50_000
     clock_skew_us_max: int = 0
     """By how much the clock of a broker may be wrong."""
-    memory_every: int = 20
-    """Inputs of a broker between two times that it writes down what it must remember."""
+    memory_every: int | None = 20
+    """Calls of a broker between two times that it writes down what it must remember; None where nobody crashes."""
 
     def __post_init__(self) -> None:
         for name in ("duplicates", "drops", "crashes", "partitions"):
@@ -47,7 +47,7 @@ class Options:
         if self.clock_skew_us_max < 0:
             raise ConfigurationError(f"clock_skew_us_max is {self.clock_skew_us_max}; accepted are numbers from 0 on")
         for name in ("retransmit_us", "memory_every", "down_us_max", "in_flight_max"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
         if self.bytes_per_s is not None and self.bytes_per_s < 1:
             raise ConfigurationError(f"bytes_per_s is {self.bytes_per_s}; accepted are numbers from 1 on, or None")

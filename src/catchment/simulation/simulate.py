@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Literal
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.broker import Settings
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import ConfigurationError, SubscriptionError
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Schema
@@ -69,6 +69,8 @@ def simulate(
     settings = Settings(
         schemas=schemas, forwarding=forwarding, summary=summary, queue_max=2**62, remembered_max=max(len(table), 1)
     )
+    # Nobody crashes in here, so nobody has to be brought back.
+    options = replace(options, memory_every=None)
     world = World(overlay, settings, options=options, seed=seed, records=False, meters=True)
     for one in asked:
         broker = overlay.brokers[broker_of(one, overlay)]
@@ -77,6 +79,9 @@ def simulate(
     world.run()
     accepted = table if wrong is None else table.filter(wrong.is_null())
     _publish(world, accepted, schemas)
+    for client in world.clients.values():
+        for request in client.requests:
+            assert request.refused is None, f"{client.name} was refused: {request.refused}"
     return Simulated(
         notifications=NOTIFICATION_SCHEMA.empty_table(),
         deliveries=_deliveries(world, accepted.column("event_id")),
@@ -101,12 +106,13 @@ def _schemas(
 def _check(asked: list[Subscription], placement: str, schemas: Mapping[str, Schema]) -> None:
     if placement not in ("late", "early"):
         raise ConfigurationError(f"placement is {placement!r}; accepted are late, early")
-    names = [one.name for one in asked]
+    names: set[str] = set()
     for one in asked:
         if one.within(schemas).aggregate is not None:
             raise ConfigurationError(f"subscription {one.name!r} aggregates; simulated so far are regular ones")
-        if names.count(one.name) > 1:
-            raise ConfigurationError(f"two subscriptions are named {one.name!r}; accepted are different names")
+        if one.name in names:
+            raise SubscriptionError(f"two subscriptions are named {one.name!r}; each name is accepted once")
+        names.add(one.name)
 
 
 def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> None:
@@ -117,9 +123,6 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> N
         if topic not in {one.message.topic for one in client.requests}:
             world.advertise(client, topic)
     world.run()
-    for name, client in world.clients.items():
-        for one in client.requests:
-            assert one.refused is None, f"{name}: {one.refused}"
     begin_us, first_us = world.timeline.now_us, None
     for broker, topic, rows in _batches(events):
         batch = events.take(pa.array(rows)).combine_chunks().to_batches()[0]

@@ -18,6 +18,7 @@ from catchment.broker.broker import Broker, Settings
 from catchment.broker.frames import Frame
 from catchment.broker.peers import CONTROL
 from catchment.broker.store import StoreReply, StoreRequest
+from catchment.model.errors import ConfigurationError
 from catchment.overlay import Overlay, topic_tree
 from catchment.simulation.clients import Client, Publication, publications_of
 from catchment.simulation.network import Network
@@ -116,6 +117,8 @@ class World:
     def crash(self, broker: str, down_us: int) -> None:
         """Stop a broker, and start it again after some time."""
         node = self.nodes[broker]
+        if self.options.memory_every is None:
+            raise ConfigurationError("memory_every is None, so no broker can come back; accepted here are numbers")
         if node.is_down:
             return
         self._note(f"{broker} crashes")
@@ -241,10 +244,6 @@ class World:
     def _note(self, line: str) -> None:
         if self._traces:
             self.trace.append(f"{self.timeline.now_us}us {line}")
-
-    @property
-    def waiting_max(self) -> int:
-        return self._network.waiting_max
 
 
 def _is_accepted(frame: Frame, broker: Broker) -> bool:
