@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,16 @@ WINDOW = ("20 seconds", "2 seconds")
 FILES = 8
 LONG_S = 60.0
 """An engine that takes longer than this is measured once; warming up is then part of it, and next to nothing."""
+MARGINAL_FROM = 100
+"""From so many subscriptions on, it is told what one more costs."""
 NOISE = 0.1
 """By how much a figure may miss its target, as two runs of the same differ by as much."""
 
-AUTO, SHARED, UNION, JOIN, KEYED, PASS, DUCKDB, STREAM = (
+AUTO, SHARED, UNION, JOIN, KEYED, PASS, DUCKDB, STREAM, BATCHES = (
     "catchment", "… shared pass", "union of queries", "join with table", "join by keys", "pass-through",
-    "DuckDB", "… as a stream",
+    "DuckDB", "… as a stream", "… in 4 batches",
 )  # fmt: skip
-LARGEST = {UNION: 100, JOIN: 1_000, KEYED: 1_000, DUCKDB: 1_000, STREAM: 1_000}
+LARGEST = {UNION: 100, JOIN: 1_000, KEYED: 1_000, DUCKDB: 1_000, STREAM: 1_000, BATCHES: 100}
 """Beyond so many questions an engine is not asked, as it would take minutes."""
 FLINK = "Apache Flink is not measured: PyFlink pins other versions of py4j, pandas and pyarrow than Spark 4.3 needs"
 
@@ -122,6 +124,8 @@ def run(
         for one in found:
             report(f"{size} subscriptions: {one.engine}: {one.wall_s:.2f} s, {one.cpu_s:.2f} s of CPU time")
         measured += found
+    many = [size for size in sizes if size >= MARGINAL_FROM]
+    marginal = _measure_sizes(spark, table, many, events, repetitions, report) if len(many) > 1 else []
     slices = _measure_slices(spark, table, min(100, max(sizes)), events, repetitions, report)
     return {
         "events": events,
@@ -129,8 +133,9 @@ def run(
         "cores": os.cpu_count(),
         "measured": [asdict(one) for one in measured],
         "choices": {str(size): reason for size, reason in reasons.items()},
+        "marginal": [asdict(one) for one in marginal],
         "slices": slices,
-        "targets": [{**asdict(target), "passes": target.passes} for target in _targets(measured, slices)],
+        "targets": [{**asdict(target), "passes": target.passes} for target in _targets(measured, marginal, slices)],
         "notes": _notes(),
     }
 
@@ -184,6 +189,7 @@ def _engines(
         name: partial(_noop_of, frame) for name, frame in _frames(spark, table, texts).items()
     }
     engines[STREAM] = lambda: _Streaming(spark, files, texts, events)
+    engines[BATCHES] = lambda: _Streaming(spark, files, texts, events, files_a_batch=FILES // 4)
     if _has_duckdb():
         engines[DUCKDB] = lambda: lambda: rivals.duckdb_answers(_duckdb(), files, rivals.asked(texts))
     return engines
@@ -203,10 +209,21 @@ def _to_noop(frame: DataFrame) -> Action:
 
 
 class _Streaming:
-    """All files as a stream, four to a micro-batch. Each run has a job of its own, waiting before its files come."""
+    """All files as a stream. Each run has a job of its own, which waits before its files come.
 
-    def __init__(self, spark: SparkSession, files: Path, texts: Sequence[SubscriptionText], events: int) -> None:
+    Spark takes all the files that it finds into a micro-batch, unless it is told to take a few.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        files: Path,
+        texts: Sequence[SubscriptionText],
+        events: int,
+        files_a_batch: int | None = None,
+    ) -> None:
         self._spark, self._files, self._events = spark, files, events
+        self._options = {} if files_a_batch is None else {"maxFilesPerTrigger": files_a_batch}
         self._subscriptions = [Subscription(name, at, sql=sql) for name, at, sql in texts]
         self._schema = spark.read.parquet(str(files)).schema
 
@@ -218,7 +235,7 @@ class _Streaming:
         arriving.mkdir()
         self._job = catchment.stream(
             self._spark,
-            self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", FILES // 2).parquet(str(arriving)),
+            self._spark.readStream.schema(self._schema).options(**self._options).parquet(str(arriving)),
             checkpoint=str(self._folder / "checkpoint"),
             subscriptions=self._subscriptions,
             trigger="0 seconds",
@@ -295,6 +312,23 @@ def _metered(action: Action) -> Meter:
     return meter
 
 
+def _measure_sizes(
+    spark: SparkSession,
+    table: DataFrame,
+    sizes: Sequence[int],
+    events: int,
+    repetitions: int,
+    report: Callable[[str], None],
+) -> list[Measured]:
+    """So many subscriptions in turn: what one more costs is a small difference, which minutes in between would hide."""
+    actions = {}
+    for size in sizes:
+        texts = traffic_subscriptions(size, seed=2, window=WINDOW)
+        actions[f"{size:,} subscriptions"] = (_to_noop(_replay(spark, table, texts, "auto").notifications), 0.0)
+    found = _measure(actions, max(sizes), events, repetitions + 1, report)
+    return [replace(one, engine=AUTO, subscriptions=size) for one, size in zip(found, sizes, strict=True)]
+
+
 def _measure_slices(
     spark: SparkSession, table: DataFrame, size: int, events: int, repetitions: int, report: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -315,7 +349,7 @@ def _measure_slices(
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
-def _targets(measured: Sequence[Measured], slices: dict[str, Any]) -> Iterator[Target]:
+def _targets(measured: Sequence[Measured], marginal: Sequence[Measured], slices: dict[str, Any]) -> Iterator[Target]:
     of = {(one.engine, one.subscriptions): one for one in measured}
     sizes = sorted({one.subscriptions for one in measured})
 
@@ -334,14 +368,10 @@ def _targets(measured: Sequence[Measured], slices: dict[str, Any]) -> Iterator[T
         if both(PASS, AUTO, size):
             ratio = of[AUTO, size].events_per_s / of[PASS, size].events_per_s
             yield Target(f"events/s in relation to the limit at {size:,}", ratio, at_least=share)
-    for low, high in itertools.pairwise(sizes):
-        if low >= 100:
-            # What the machine was busy with besides shows in the pass-through too.
-            mood = of[PASS, high].wall_s / of[PASS, low].wall_s
-            more_s = of[AUTO, high].wall_s - of[AUTO, low].wall_s * mood
-            yield Target(
-                f"marginal subscription from {low:,} to {high:,}", more_s / (high - low) * 1e3, at_most=1.3, unit="ms"
-            )
+    for low, high in itertools.pairwise(marginal):
+        more = high.subscriptions - low.subscriptions
+        name = f"marginal subscription from {low.subscriptions:,} to {high.subscriptions:,}"
+        yield Target(name, (high.wall_s - low.wall_s) / more * 1e3, at_most=1.3, unit="ms")
     by_slices = {one["engine"]: one["wall_s"] for one in slices["measured"]}
     for name in ("100 slices", "100 finer slices"):
         yield Target(f"{name} a window against 10", by_slices[name] / by_slices["10 slices"], at_most=1.3)

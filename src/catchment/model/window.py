@@ -77,6 +77,11 @@ class Window:
             np.equal(slices % 2, 0, out=belongs)
         return belongs
 
+    def slice_starts_us(self, slices: Times) -> Times:
+        shifts, second = np.divmod(slices, self.step)
+        starts: Times = shifts * self.shift_us + second * (self.size_us % self.shift_us)
+        return starts
+
     def slice_start_us(self, slice_index: int) -> int:
         shifts, second = divmod(slice_index, self.step)
         return shifts * self.shift_us + (self.size_us % self.shift_us if second else 0)

@@ -28,6 +28,8 @@ __all__ = [
     "count_notifications",
     "count_partials",
     "count_publications",
+    "meets",
+    "members",
     "traffic_table",
 ]
 
@@ -81,10 +83,10 @@ def count_publications(
     A publication crosses a link iff it comes from this side and someone on the other side wants it.
     """
     _check(tree, origin, destinations, messages, size_bytes)
-    from_here = ~_members(tree)
+    from_here = ~members(tree)
 
     def crosses(rows: slice) -> _Crossing:
-        return _meets(tree.beyond, destinations[rows]) & from_here[origin[rows]]
+        return meets(tree.beyond, destinations[rows]) & from_here[origin[rows]]
 
     return _count(tree, crosses, messages, size_bytes)
 
@@ -97,12 +99,12 @@ def count_partials(tree: Tree, target: Indices, origins: Words, messages: Indice
     messages: for each single origin, the bytes of its own values.
     """
     _check(tree, target, origins, messages, size_bytes)
-    towards = _members(tree)
+    towards = members(tree)
     # What is not beyond a link is beyond its reverse.
     behind = tree.beyond[_reverses(tree)]
 
     def crosses(rows: slice) -> _Crossing:
-        return _meets(behind, origins[rows]) & towards[target[rows]]
+        return meets(behind, origins[rows]) & towards[target[rows]]
 
     return _count(tree, crosses, messages, size_bytes)
 
@@ -149,7 +151,7 @@ def _count(tree: Tree, crosses: Callable[[slice], _Crossing], messages: Indices,
     return counts
 
 
-def _meets(of_links: Words, of_rows: Words) -> _Crossing:
+def meets(of_links: Words, of_rows: Words) -> _Crossing:
     """[rows, links]: whether the two sets share a broker."""
     met = np.zeros((len(of_rows), len(of_links)), dtype=np.bool_)
     for word in range(of_links.shape[1]):
@@ -157,7 +159,7 @@ def _meets(of_links: Words, of_rows: Words) -> _Crossing:
     return met
 
 
-def _members(tree: Tree) -> _Crossing:
+def members(tree: Tree) -> _Crossing:
     """[brokers, links]: whether the broker is beyond the link."""
     count = len(tree.brokers)
     bits = np.unpackbits(np.ascontiguousarray(tree.beyond).astype("<u8").view(np.uint8), axis=1, bitorder="little")

@@ -17,7 +17,18 @@ from catchment.model.events import problems
 from catchment.stages.partials import partials_of
 from catchment.stages.plan import Plan, TopicPlan
 
-__all__ = ["HEADER_BYTES", "REASON", "SIZE", "Crossings", "PassResult", "Wanted", "partials_of_accepted", "run_pass"]
+__all__ = [
+    "HEADER_BYTES",
+    "REASON",
+    "SIZE",
+    "Crossings",
+    "PassResult",
+    "Wanted",
+    "event_bytes",
+    "origins_of",
+    "partials_of_accepted",
+    "run_pass",
+]
 
 Ints = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.int32]
@@ -87,7 +98,7 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
     partials: list[pa.RecordBatch] = []
     crossings: list[Crossings] = []
     for topic, rows in _by_topic(kept, plan):
-        origins = _origins(plan, rows)
+        origins = origins_of(plan, rows)
         matched = None
         if wanted.crossings or (wanted.deliveries and topic.regular):
             events, slots = topic.matcher.match_slots(rows)
@@ -142,7 +153,8 @@ def _clocks(batch: pa.RecordBatch) -> dict[str, tuple[int, int]]:
     return {broker: (latest, count) for broker, latest, count in zip(*columns, strict=True)}
 
 
-def _origins(plan: Plan, batch: pa.RecordBatch) -> Ints:
+def origins_of(plan: Plan, batch: pa.RecordBatch) -> Ints:
+    """The ingress broker of each event, by its place in the overlay."""
     if not plan.has_overlay:
         return np.zeros(batch.num_rows, np.int64)
     index = pc.index_in(batch.column("broker"), value_set=pa.array(plan.brokers, batch.column("broker").type))

@@ -150,6 +150,10 @@ class TopicPlan:
     parts: PartTable
     measured: dict[str, Type]
     """The attributes that parts read."""
+    questions: list[Question]
+    asked_offsets: Ints
+    asked_members: Ints
+    """The questions about each slot, by their place in the list."""
     regular: list[str]
     regular_offsets: Ints
     regular_members: Ints
@@ -271,6 +275,10 @@ class _TopicBuilder:
         for question in self.questions.values():
             slot = slots[self._filters[question.where]]
             wanted[slot] |= mask_of([asker.broker for asker in question.askers], self._broker_count)
+        questions = list(self.questions.values())
+        asked: list[list[int]] = [[] for _ in range(slot_count)]
+        for index, question in enumerate(questions):
+            asked[slots[self._filters[question.where]]].append(index)
         members: list[list[int]] = [[] for _ in range(slot_count)]
         for index, (number, _, broker) in enumerate(self._regular):
             members[slots[number]].append(index)
@@ -282,6 +290,9 @@ class _TopicBuilder:
             layouts=layouts,
             parts=self._part_table(slots, layouts, list(measured)),
             measured=measured,
+            questions=questions,
+            asked_offsets=_offsets(asked),
+            asked_members=np.array([index for one in asked for index in one], np.int64),
             regular=[name for _, name, _ in self._regular],
             regular_offsets=_offsets(members),
             regular_members=np.array([index for one in members for index in one], np.int64),

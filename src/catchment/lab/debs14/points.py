@@ -1,0 +1,133 @@
+"""The points of the paper's sweeps, as `workload.toml` fixes them: which events, which subscriptions."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib.resources import files
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from catchment.model.schema import Schema
+from catchment.model.subscription import Subscription
+from catchment.workloads import (
+    STOCK_SCHEMA,
+    TRAFFIC_SCHEMA,
+    debs14_links,
+    generate_stock,
+    generate_traffic,
+    load_stock,
+    load_traffic,
+    respaced,
+    stock_subscriptions,
+    traffic_subscriptions,
+)
+
+__all__ = ["DATA", "Point", "Workload", "events_at", "source_rows", "subscriptions_at", "workload"]
+
+Data = Literal["stock", "traffic"]
+DATA: tuple[Data, ...] = ("stock", "traffic")
+SCHEMAS: dict[str, Schema] = {"stock": STOCK_SCHEMA, "traffic": TRAFFIC_SCHEMA}
+GENERATED_ROWS = {"stock": 62 * 505, "traffic": 162 * 288 * 7}
+"""As many as the real data have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One run of an experiment."""
+
+    figure: str
+    data: Data
+    vary: str
+    rate: float
+    subscriptions: int
+    aggregates: float = 0.5
+    """The share of subscriptions that aggregate."""
+    filters: int | None = None
+    """From how many filters they are drawn; None if all differ."""
+    last_hop: bool = False
+    """Whether notifications from the last broker to the subscriber count."""
+    window: tuple[str, str]
+    selectivity: float
+    seconds: float
+    sampling_period_us: int
+    seed: int
+    start_us: int
+
+    @property
+    def at(self) -> float:
+        """Where on its figure's axis it is."""
+        found: float = getattr(self, self.vary)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """All points, in the order of the file."""
+
+    points: tuple[Point, ...]
+
+    def of(self, data: Data) -> list[Point]:
+        return [point for point in self.points if point.data == data]
+
+    def shortened(self, seconds: float) -> Workload:
+        """The same points, each for a shorter time."""
+        return Workload(tuple(replace(point, seconds=seconds) for point in self.points))
+
+
+def workload() -> Workload:
+    """What the project's own file says."""
+    text = files("catchment.lab.debs14").joinpath("workload.toml").read_text(encoding="utf-8")
+    given = tomllib.loads(text)
+    return Workload(tuple(point for sweep in given["sweep"] for point in _points(sweep, given)))
+
+
+def _points(sweep: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Point]:
+    start: datetime = given["start"]
+    common = {
+        "window": tuple(given[sweep["data"]]["window"]),
+        "selectivity": given[sweep["data"]]["selectivity"],
+        "seconds": float(given["seconds"]),
+        "sampling_period_us": round(given["sampling_period_s"] * 1e6),
+        "seed": given["seed"],
+        "start_us": round(start.timestamp() * 1e6),
+    }
+    varied = sweep["vary"]
+    for value in sweep[varied]:
+        yield Point(**{**common, **sweep, varied: value})
+
+
+def source_rows(data: Data, folder: str | None) -> pa.Table:
+    """The rows that runs draw on: of the real data in a folder, or as many generated ones."""
+    publishers = debs14_links().publishers
+    if folder is not None:
+        load = load_stock if data == "stock" else load_traffic
+        return load(folder, brokers=publishers).events
+    generate = generate_stock if data == "stock" else generate_traffic
+    return generate(GENERATED_ROWS[data], seed=1, brokers=publishers)
+
+
+def events_at(point: Point, rows: pa.Table) -> pa.Table:
+    """The publications of a run: rows one after the other, at the point's rate."""
+    count = round(point.rate * point.seconds)
+    repeated = pa.concat_tables([rows] * -(-count // len(rows))).slice(0, count) if count else rows.slice(0, 0)
+    return respaced(repeated, start_us=point.start_us, duration_us=round(point.seconds * 1e6))
+
+
+def subscriptions_at(point: Point, rows: pa.Table) -> list[Subscription]:
+    """Who asks what."""
+    draw = stock_subscriptions if point.data == "stock" else traffic_subscriptions
+    drawn = draw(
+        point.subscriptions,
+        seed=point.seed,
+        selectivity=point.selectivity,
+        window=point.window,
+        brokers=debs14_links().subscribers,
+        regular_share=1.0 - point.aggregates,
+        distinct_filters=point.filters,
+        sample=rows,
+    )
+    return [Subscription(name, at, sql=sql) for name, at, sql in drawn]

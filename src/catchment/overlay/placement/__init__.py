@@ -1,0 +1,24 @@
+"""Where to aggregate: placements, what they are asked, and what each makes the links carry."""
+
+from catchment.overlay.placement.adaptive import Adaptive, Knowledge
+from catchment.overlay.placement.covers import minimum_cover
+from catchment.overlay.placement.folding import Fold, Lots, Series
+from catchment.overlay.placement.offers import Offer, Placement
+from catchment.overlay.placement.optimal import Bound, lower_bound
+from catchment.overlay.placement.strategies import Cover, Early, Late
+
+__all__ = [
+    "Adaptive",
+    "Bound",
+    "Cover",
+    "Early",
+    "Fold",
+    "Knowledge",
+    "Late",
+    "Lots",
+    "Offer",
+    "Placement",
+    "Series",
+    "lower_bound",
+    "minimum_cover",
+]

@@ -1,0 +1,335 @@
+"""What each link carries under any placement: links folded in tree order, cell by cell. No hop is simulated.
+
+    lots of a cell ─► at their origin ─► link ─► at its end ─► next link ─► …
+
+A cell is a stretch of time that no edge of a window, and no end of a sampling period, divides; cells come in the order
+of time. A link is visited after all links that lead to it. What has arrived at a broker is offered to each of its
+links; the placement says what goes into partials there; the rest crosses as it is.
+
+Rule 1: a lot that crosses as it is takes with it which of its edges were absorbed; they are offered no more.
+Rule 2: a partial that has reached a broker goes on towards all who want it, merged with what is absorbed there.
+Rule 3: under placements that hold, a lot waits at a link until one of the strides ends in which it is wanted beyond.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from catchment.overlay.masks import Words
+from catchment.overlay.placement.offers import Bools, Ints, Offer, Placement
+from catchment.overlay.traffic import LinkCounts, meets, members
+from catchment.overlay.trees import Tree
+
+__all__ = ["Fold", "Lots", "Series", "tree_order"]
+
+NEVER, FOR_EVER = -(2**62), 2**62
+VALUE_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """What partials are for, as columns."""
+
+    brokers: Words
+    """[series, words]: who asks."""
+    size_us: Ints
+    shift_us: Ints
+    """Of the windows."""
+    partial_bytes: Ints
+    """Of one partial, without the values that it may hold."""
+
+    def __len__(self) -> int:
+        return len(self.size_us)
+
+    @property
+    def rest_us(self) -> Ints:
+        """How long after a window's start another one ends."""
+        return self.size_us % self.shift_us
+
+    @property
+    def step(self) -> Ints:
+        """Slices a shift."""
+        return np.where(self.rest_us > 0, 2, 1)
+
+    @property
+    def span(self) -> Ints:
+        """Slices a window."""
+        whole = self.size_us // self.shift_us
+        return np.where(self.rest_us > 0, 2 * whole + 1, whole)
+
+    def windows_around(self, series: Ints, slices: Ints) -> tuple[Ints, Ints]:
+        """The first window that each slice lies in, and the one behind the last."""
+        step = self.step[series]
+        return (slices - self.span[series]) // step + 1, slices // step + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lots:
+    """The publications of one cell."""
+
+    begin_us: int
+    origin: Ints
+    weights: Ints
+    size_bytes: Ints
+    raw_at: Words
+    """[lots, words]: the brokers with regular subscriptions that want them."""
+    lot: Ints
+    series: Ints
+    slices: Ints
+    """Of each edge, in the order of lots: the lot, and the series and slice that want it."""
+    values: Ints
+    """Of each edge, how many values a partial holds more for each publication: each of them counts as a message."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arrived:
+    """Lots that have reached a broker, and their edges that nobody has absorbed on the way."""
+
+    lots: Lots
+    rows: Bools
+    edges: Bools
+
+
+class Fold:
+    """Adds up what a placement makes the links of a tree carry."""
+
+    def __init__(self, tree: Tree, placement: Placement, series: Series) -> None:
+        self.tree, self.placement, self.series = tree, placement, series
+        links = len(tree.links)
+        self._order = tree_order(tree)
+        ending: dict[int, list[int]] = defaultdict(list)
+        for link, (_, target) in enumerate(tree.links):
+            ending[target].append(link)
+        self._into = [[one for one in ending[source] if tree.links[one][0] != target] for source, target in tree.links]
+        self._from_here = ~members(tree)
+        self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
+        self._touched = np.full((links, len(series)), NEVER, np.int64)
+        """By link and series, the last slice or stride of which a partial crosses."""
+        self._held: list[list[_Arrived]] = [[] for _ in range(links)]
+        self._now_us, self._period_us = NEVER, NEVER
+        self._values: dict[tuple[int, int, int], int] = defaultdict(int)
+        """By link, series and window or stride, the values in partials that hold some."""
+        self.publications = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+        self.partials = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+        self.forced = np.zeros(links, np.int64)
+        """Of the publications, those that a regular subscription made cross."""
+
+    @property
+    def _is_by_stride(self) -> bool:
+        return self.placement.grain == "stride"
+
+    # -- time passes ------------------------------------------------------------------------------------------------
+
+    def run(self, cells: Iterable[Lots]) -> Fold:
+        """Feed it all there is."""
+        for lots in cells:
+            self.feed(lots)
+        self.finish()
+        return self
+
+    def feed(self, lots: Lots) -> None:
+        """The next cell in the order of time."""
+        self._advance(lots.begin_us)
+        if self._is_by_stride:
+            step = self.series.step[lots.series]
+            lots = replace(lots, slices=(lots.slices + step - 1) // step)
+        arrived: dict[int, list[_Arrived]] = defaultdict(list)
+        for origin in np.unique(lots.origin).tolist():
+            rows = lots.origin == origin
+            arrived[origin].append(_Arrived(lots, rows, rows[lots.lot]))
+        for link in self._order:
+            for one in arrived[self.tree.links[link][0]]:
+                self._offer(link, one, arrived)
+            self._merge(link)
+
+    def finish(self) -> None:
+        """The input has ended, and everything closes."""
+        self._close(FOR_EVER)
+        for (link, _, _), values in self._values.items():
+            self.partials.messages[link] += values - 1
+            self.partials.bytes[link] += VALUE_BYTES * values
+        self._values.clear()
+
+    def _advance(self, now_us: int) -> None:
+        self._close(now_us)
+        period_us = self.placement.period_us
+        if period_us is not None:
+            begun_us = now_us // period_us * period_us
+            if self._period_us == NEVER:
+                self._period_us = begun_us
+            while self._period_us < begun_us:
+                self._period_us += period_us
+                self.placement.sample(self._period_us)
+        self._now_us = now_us
+
+    def _close(self, now_us: int) -> None:
+        """Decide about everything that waits where a stride has ended."""
+        if not self.placement.holds or self._now_us == NEVER:
+            return
+        series = self.series
+        ends_us = ((self._now_us - series.rest_us) // series.shift_us + 1) * series.shift_us + series.rest_us
+        ended = ends_us <= now_us
+        arrived: dict[int, list[_Arrived]] = defaultdict(list)
+        for link in self._order:
+            held = self._held[link]
+            for one in arrived[self.tree.links[link][0]]:
+                found = self._wanted(link, one)
+                held += [found] if found is not None else []
+            if any(ended[one.lots.series[one.edges]].any() for one in held):
+                self._held[link] = self._decide(link, held, arrived, ended)
+            self._merge(link)
+
+    # -- at a link --------------------------------------------------------------------------------------------------
+
+    def _wanted(self, link: int, one: _Arrived) -> _Arrived | None:
+        """What of it somebody beyond the link wants."""
+        lots = one.lots
+        rows = one.rows & self._from_here[lots.origin, link]
+        edges = one.edges & rows[lots.lot] & self._beyond[link, lots.series]
+        rows &= self._must(link, lots)
+        rows[lots.lot[edges]] = True
+        return _Arrived(lots, rows, edges) if rows.any() else None
+
+    def _must(self, link: int, lots: Lots) -> Bools:
+        """Which lots a regular subscription beyond the link wants."""
+        wanted: Bools = meets(self.tree.beyond[link : link + 1], lots.raw_at)[:, 0]
+        return wanted
+
+    def _offer(self, link: int, one: _Arrived, arrived: dict[int, list[_Arrived]]) -> None:
+        found = self._wanted(link, one)
+        if found is None:
+            return
+        if not self.placement.holds:
+            self._decide(link, [found], arrived)
+            return
+        lots = found.lots
+        # What a regular subscription wants leaves at once; so does what no partial could tell in fewer messages.
+        at_once = self._must(link, lots)
+        at_once[lots.lot[found.edges & (lots.values > 0)]] = True
+        at_once &= found.rows
+        self._cross(link, lots, at_once, found.edges & at_once[lots.lot], arrived)
+        waits = found.rows & ~at_once
+        if waits.any():
+            self._held[link].append(_Arrived(lots, waits, found.edges & waits[lots.lot]))
+
+    def _decide(
+        self,
+        link: int,
+        pieces: Sequence[_Arrived],
+        arrived: dict[int, list[_Arrived]],
+        ended: Bools | None = None,
+    ) -> list[_Arrived]:
+        """Ask the placement about all that stands before a link, and carry it out; what goes on waiting.
+
+        That is what is wanted in no series that has `ended`.
+        """
+        firsts = np.cumsum([0, *(len(piece.lots.weights) for piece in pieces)]).tolist()
+        lot = np.concatenate([p.lots.lot[p.edges] + first for p, first in zip(pieces, firsts[:-1], strict=True)])
+        series = np.concatenate([piece.lots.series[piece.edges] for piece in pieces])
+        slices = np.concatenate([piece.lots.slices[piece.edges] for piece in pieces])
+        columns, at, column = np.unique(series, return_index=True, return_inverse=True)
+        of_column = slices[at]
+        due = self._touched[link, columns] == of_column
+        for before in self._into[link]:
+            due |= self._touched[before, columns] == of_column
+        must = np.concatenate([self._must(link, piece.lots) & piece.rows for piece in pieces])
+        weights = np.concatenate([piece.lots.weights for piece in pieces])
+        offer = Offer(self.tree.links[link][0], link, weights, must, lot, column, columns, of_column, due)
+        absorbed = self.placement.absorb(offer)
+        crosses = must.copy()
+        crosses[lot[~absorbed]] = True
+        decided = np.ones(len(weights), np.bool_)
+        if ended is not None:
+            decided[:] = False
+            decided[lot[ended[series]]] = True
+        carried_out = absorbed & decided[lot]
+        self._touch(link, columns, of_column, np.bincount(column[carried_out], minlength=len(columns)) > 0)
+        waiting = []
+        done = 0
+        for piece, first in zip(pieces, firsts[:-1], strict=True):
+            lots = piece.lots
+            of_piece = slice(first, first + len(lots.weights))
+            numbers = np.flatnonzero(piece.edges)
+            into = carried_out[done : done + len(numbers)]
+            done += len(numbers)
+            self._put_in(link, lots, numbers[into])
+            raw = piece.rows & crosses[of_piece] & decided[of_piece]
+            edges = piece.edges & raw[lots.lot]
+            edges[numbers[into]] = False
+            self._cross(link, lots, raw, edges, arrived)
+            rest = piece.rows & ~decided[of_piece]
+            if rest.any():
+                waiting.append(_Arrived(lots, rest, piece.edges & rest[lots.lot]))
+        return waiting
+
+    def _cross(self, link: int, lots: Lots, rows: Bools, edges: Bools, arrived: dict[int, list[_Arrived]]) -> None:
+        if rows.any():
+            self.publications.messages[link] += lots.weights[rows].sum()
+            self.publications.bytes[link] += lots.size_bytes[rows].sum()
+            self.forced[link] += lots.weights[rows & self._must(link, lots)].sum()
+            arrived[self.tree.links[link][1]].append(_Arrived(lots, rows, edges))
+
+    # -- partials ---------------------------------------------------------------------------------------------------
+
+    def _merge(self, link: int) -> None:
+        """Let go on what has come from further up."""
+        for before in self._into[link]:
+            columns = np.flatnonzero(self._beyond[link] & (self._touched[before] > self._touched[link]))
+            if len(columns):
+                self._touch(link, columns, self._touched[before, columns], np.ones(len(columns), np.bool_))
+
+    def _touch(self, link: int, series: Ints, slices: Ints, chosen: Bools) -> None:
+        """Count the partials of strides, or of the windows that slices lie in, that were not counted before."""
+        series, slices = series[chosen], slices[chosen]
+        last = self._touched[link, series]
+        fresh = slices > last
+        series, slices, last = series[fresh], slices[fresh], last[fresh]
+        counts = np.ones(len(series), np.int64)
+        if not self._is_by_stride:
+            first, behind = self.series.windows_around(series, slices)
+            counts = behind - np.maximum(first, last // self.series.step[series] + 1)
+        self._touched[link, series] = slices
+        self.partials.messages[link] += counts.sum()
+        self.partials.bytes[link] += (counts * self.series.partial_bytes[series]).sum()
+
+    def _put_in(self, link: int, lots: Lots, edges: Ints) -> None:
+        """Count the values of absorbed publications on all links that their partials will cross."""
+        edges = edges[lots.values[edges] > 0]
+        if not len(edges):
+            return
+        series, slices = lots.series[edges], lots.slices[edges]
+        first, behind = (slices, slices + 1) if self._is_by_stride else self.series.windows_around(series, slices)
+        values = lots.weights[lots.lot[edges]] * lots.values[edges]
+        after = self._after(link)
+        for one, begin, end, count in zip(
+            *(column.tolist() for column in (series, first, behind, values)), strict=True
+        ):
+            for crossed in np.flatnonzero(after & self._beyond[:, one]).tolist():
+                for number in range(begin, end):
+                    self._values[crossed, one, number] += count
+
+    def _after(self, link: int) -> Bools:
+        """Which links what crosses this one may come to, and itself."""
+        starts = np.array([source for source, _ in self.tree.links])
+        after: Bools = self._from_here[self.tree.links[link][0]] & ~self._from_here[starts, link]
+        after[link] = True
+        return after
+
+
+def tree_order(tree: Tree) -> list[int]:
+    """Links such that each comes after all that lead to it: towards the root, the farthest first; then away from it."""
+    depth = [0] * len(tree.brokers)
+    for broker in range(len(depth)):
+        at = broker
+        while tree.parent[at] != at:
+            at = tree.parent[at]
+            depth[broker] += 1
+    upwards = [link for link, (source, target) in enumerate(tree.links) if tree.parent[source] == target]
+    downwards = [link for link, (source, target) in enumerate(tree.links) if tree.parent[target] == source]
+    upwards.sort(key=lambda link: (-depth[tree.links[link][0]], link))
+    downwards.sort(key=lambda link: (depth[tree.links[link][0]], link))
+    return upwards + downwards

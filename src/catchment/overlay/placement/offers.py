@@ -1,0 +1,64 @@
+"""What a placement is asked: which publications shall cross a link as they are, and which inside partials.
+
+Publications that nothing tells apart stand together in a lot: same origin, same slices, same questions. A series is
+what a subscription (or, for placements that share, all who ask the same) gets partials for, group by group: one for
+each window, or one for each stride. A stride lies between the ends of two neighbouring windows: one slice, or two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Bools", "Ints", "Offer", "Placement"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What stands before a link within one slice or stride of each series, at the broker on this side of it.
+
+    Edges say which lot is wanted in which series; a lot whose edges are all absorbed needs not cross.
+    """
+
+    broker: int
+    link: int
+    weights: Ints
+    """Of each lot, how many publications it is."""
+    must: Bools
+    """Of each lot, whether a regular subscription on the other side wants it, so that it crosses anyway."""
+    lot: Ints
+    column: Ints
+    """Of each edge: its lot, and where its series is in the following columns."""
+    series: Ints
+    slices: Ints
+    """Of each column, in rising order of series."""
+    due: Bools
+    """Of each column, whether its partial crosses anyway, because of what came from further up."""
+
+
+class Placement:
+    """Decides, broker by broker and link by link, what is aggregated where.
+
+    One object may decide for one broker or for all of them; brokers and links are told apart by their numbers.
+    """
+
+    name: ClassVar[str]
+    grain: ClassVar[Literal["window", "stride"]] = "window"
+    """Whether a partial is for one window of one subscription, or for one stride of all who ask the same."""
+    holds: ClassVar[bool] = False
+    """Whether publications wait for the end of their stride, unless a regular subscription wants them."""
+    period_us: int | None = None
+    """How often `sample` is called, in event time."""
+
+    def absorb(self, offer: Offer) -> Bools:
+        """Of each edge, whether the publications go into the partial here."""
+        raise NotImplementedError
+
+    def sample(self, now_us: int) -> None:
+        """A period has ended."""

@@ -1,0 +1,151 @@
+"""Folding links is what walking every publication over every link counts; and no placement beats the bound."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catchment import Overlay, Schema, Subscription
+from catchment.model.events import as_events
+from catchment.overlay import topic_tree
+from catchment.overlay.placement import Adaptive, Cover, Early, Fold, Knowledge, Late, Placement, lower_bound
+from catchment.stages import Active, compile_plan, lots_of, origins_of, prepared_lots
+from catchment.stages.lots import LotRows
+from tests.model import strategies
+from tests.overlay.overlays import overlays
+from tests.stages.walking import Walk
+
+TOPIC = "traffic"
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, one_window: bool = False) -> tuple[Overlay, Schema, pa.Table, list[Subscription]]:
+    overlay = draw(overlays(brokers_max=5))
+    schema = draw(strategies.schemas())
+    events = draw(strategies.event_tables({TOPIC: schema}, brokers=overlay.brokers, span=20))
+    asked = draw(strategies.subscriptions({TOPIC: schema}, brokers=overlay.brokers, count_max=6))
+    if one_window:
+        window = draw(strategies.windows(unit_us=strategies.SECOND_US, size_max=10))
+        text = f"window(ts, '{window.size_us} microseconds', '{window.shift_us} microseconds')"
+        asked = [Subscription(one.name, one.at, sql=_with_window(one.sql, text)) for one in asked]
+    return overlay, schema, events, asked
+
+
+def _with_window(sql: str, window: str) -> str:
+    if "window(" not in sql:
+        return sql
+    before, _, rest = sql.partition("window(")
+    return before + window + rest.partition(")")[2]
+
+
+class Placing:
+    """The lots of a case, and what each placement makes of them."""
+
+    def __init__(
+        self, overlay: Overlay, schema: Schema, events: pa.Table, asked: Sequence[Subscription], cut: int | None = None
+    ) -> None:
+        self.tree, self._brokers = topic_tree(overlay), len(overlay)
+        plan = compile_plan([Active(one) for one in asked], {TOPIC: schema}, overlay)
+        self._topic = plan.topics[TOPIC]
+        table = as_events(events, schema).combine_chunks()
+        self._rows: list[LotRows] = []
+        for part in [table] if cut is None else [table.slice(0, cut), table.slice(cut)]:
+            for batch in part.combine_chunks().to_batches():
+                found = self._topic.matcher.match_slots(batch)
+                self._rows.append(lots_of(self._topic, batch, *found, origins_of(plan, batch), 1_000_000))
+
+    def counts(self, placement: Placement) -> dict[tuple[str, str], int]:
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, placement.grain)
+        fold = Fold(self.tree, placement, prepared.series).run(prepared.cells)
+        return self._named(fold.publications.messages + fold.partials.messages)
+
+    def adaptive(self, *, aggregates: bool) -> dict[tuple[str, str], int]:
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, "window")
+        placement = Adaptive(Knowledge.of(self.tree, prepared.series), margin=1e9)
+        placement.aggregates[:] = aggregates
+        placement.sample = lambda now_us: None  # type: ignore[method-assign]
+        fold = Fold(self.tree, placement, prepared.series).run(prepared.cells)
+        return self._named(fold.publications.messages + fold.partials.messages)
+
+    def bound(self) -> dict[tuple[str, str], int]:
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, "window")
+        found = lower_bound(self.tree, prepared.series, prepared.cells)
+        return self._named(found.publications.messages + found.partials.messages)
+
+    def _named(self, counts: np.ndarray) -> dict[tuple[str, str], int]:  # type: ignore[type-arg]
+        return dict(zip(self.tree.link_names, counts.tolist(), strict=True))
+
+
+@given(cases(), st.integers(0, 30))
+@settings(max_examples=100, deadline=None)
+def test_late_and_early_are_what_walking_counts(case: tuple, cut: int) -> None:  # type: ignore[type-arg]
+    overlay, schema, events, asked = case
+    walk = Walk(overlay, events, asked, TOPIC, schema)
+    placing = Placing(*case, cut=cut)
+    assert placing.counts(Late()) == walk.late()
+    assert placing.counts(Early()) == walk.early()
+
+
+@given(cases())
+@settings(max_examples=100, deadline=None)
+def test_the_bound_is_a_minimum_cover_on_every_link(case: tuple) -> None:  # type: ignore[type-arg]
+    overlay, schema, events, asked = case
+    assert Placing(*case).bound() == Walk(overlay, events, asked, TOPIC, schema).bound(by_window=True)
+
+
+@given(cases(one_window=True))
+@settings(max_examples=100, deadline=None)
+def test_cover_is_the_optimum_of_every_link_and_never_above_others(case: tuple) -> None:  # type: ignore[type-arg]
+    overlay, schema, events, asked = case
+    placing = Placing(*case)
+    covered = placing.counts(Cover())
+    assert covered == Walk(overlay, events, asked, TOPIC, schema).bound(by_window=False)
+    for other in (placing.counts(Late()), placing.counts(Early())):
+        assert all(covered[link] <= other[link] for link in covered)
+
+
+@given(cases())
+@settings(max_examples=60, deadline=None)
+def test_cover_is_never_above_late_whatever_windows_there_are(case: tuple) -> None:  # type: ignore[type-arg]
+    placing = Placing(*case)
+    covered, late = placing.counts(Cover()), placing.counts(Late())
+    assert all(covered[link] <= late[link] for link in covered)
+
+
+@given(cases(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_adaptive_brokers_that_never_change_their_mode_are_early_or_late(case: tuple, aggregates: bool) -> None:  # type: ignore[type-arg]
+    placing = Placing(*case)
+    assert placing.adaptive(aggregates=aggregates) == placing.counts(Early() if aggregates else Late())
+
+
+def test_adaptive_changes_over_when_publications_become_many() -> None:
+    overlay = Overlay.from_links([("b1", "b2")])
+    schema = Schema.of({"n": "int"})
+    few, many = [0, 1_000_000], [4_000_000 + 20_000 * n for n in range(90)]
+    times = [*few, *many, 6_000_000, 6_200_000, 6_400_000]
+    events = pa.table(
+        {
+            "event_id": range(len(times)),
+            "topic": [TOPIC] * len(times),
+            "broker": ["b1"] * len(times),
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "n": [1] * len(times),
+        }
+    )
+    asked = [
+        Subscription(f"s{n}", "b2", sql=f"SELECT sum(n) FROM {TOPIC} WHERE n > -{n} GROUP BY window(ts, '2 seconds')")
+        for n in range(3)
+    ]
+    placing = Placing(overlay, schema, events, asked)
+    prepared = prepared_lots(placing._topic, 2, placing._rows, "window")
+    placement = Adaptive(Knowledge.of(placing.tree, prepared.series))
+    fold = Fold(placing.tree, placement, prepared.series).run(prepared.cells)
+    # Two seconds with many, seen as they end: what comes after is aggregated, three publications in three partials.
+    assert fold.publications.messages.sum() == len(few) + len(many)
+    assert fold.partials.messages.sum() == 3
+    assert placement.transitions == 1
+    assert placing.counts(Late())["b1", "b2"] == pytest.approx(95)
