@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from catchment import Overlay, Schema, Subscription
 from catchment.model.events import as_events
 from catchment.overlay import topic_tree
-from catchment.overlay.placement import Adaptive, Cover, Early, Fold, Knowledge, Late, Placement, lower_bound
+from catchment.overlay.placement import (
+    Adaptive,
+    Choose,
+    Cover,
+    Early,
+    Fold,
+    Knowledge,
+    Late,
+    Placement,
+    each_link,
+    lower_bound,
+    minimum_cover,
+)
+from catchment.overlay.placement.offers import Grain
 from catchment.stages import Active, compile_plan, lots_of, origins_of, prepared_lots
 from catchment.stages.lots import LotRows
 from tests.model import strategies
@@ -75,6 +88,11 @@ class Placing:
         found = lower_bound(self.tree, prepared.series, prepared.cells)
         return self._named(found.publications.messages + found.partials.messages)
 
+    def each_link(self, grain: Grain, choose: Choose, *, forced_too: bool = False) -> dict[tuple[str, str], int]:
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, grain)
+        found = each_link(self.tree, prepared.series, prepared.cells, choose, grain, forced_too=forced_too)
+        return self._named(found.publications.messages + found.partials.messages)
+
     def _named(self, counts: np.ndarray) -> dict[tuple[str, str], int]:  # type: ignore[type-arg]
         return dict(zip(self.tree.link_names, counts.tolist(), strict=True))
 
@@ -103,6 +121,7 @@ def test_cover_is_the_optimum_of_every_link_and_never_above_others(case: tuple) 
     placing = Placing(*case)
     covered = placing.counts(Cover())
     assert covered == Walk(overlay, events, asked, TOPIC, schema).bound(by_window=False)
+    assert covered == placing.each_link("stride", minimum_cover)
     for other in (placing.counts(Late()), placing.counts(Early())):
         assert all(covered[link] <= other[link] for link in covered)
 

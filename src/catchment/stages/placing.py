@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from catchment.overlay import mask_of, word_count
-from catchment.overlay.placement.folding import Lots, Series
+from catchment.overlay.placement import Lots, Series
+from catchment.overlay.placement.offers import Grain
 from catchment.stages.finishing import PARTIAL_BYTES, STATE_BYTES
 from catchment.stages.lots import COLLECTED, LotRows
 from catchment.stages.plan import Asker, Question, TopicPlan
@@ -23,7 +23,6 @@ from catchment.stages.plan import Asker, Question, TopicPlan
 __all__ = ["Prepared", "prepared_lots"]
 
 Ints = npt.NDArray[np.int64]
-Grain = Literal["window", "stride"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

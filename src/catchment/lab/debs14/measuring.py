@@ -15,11 +15,22 @@ from pyspark.sql import SparkSession
 
 from catchment.lab.debs14.points import SCHEMAS, Data, Point, events_at, source_rows, subscriptions_at
 from catchment.overlay import Overlay, Tree, topic_tree
-from catchment.overlay.placement import Adaptive, Cover, Early, Fold, Knowledge, Late, Offer, Placement, lower_bound
+from catchment.overlay.placement import (
+    Adaptive,
+    Carried,
+    Choose,
+    Cover,
+    Fold,
+    Knowledge,
+    Offer,
+    each_link,
+    minimum_cover,
+)
+from catchment.overlay.placement.offers import Bools, Grain, Ints
 from catchment.stages import Active, LotRows, Prepared, compile_plan, lots_of, origins_of, prepared_lots
 from catchment.workloads import debs14_links
 
-__all__ = ["BOUND", "PLACEMENTS", "Measured", "Sent", "measure", "measure_all"]
+__all__ = ["BOUND", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", "measure_all"]
 
 PLACEMENTS = ("late", "early", "adaptive", "cover")
 BOUND = "bound"
@@ -38,8 +49,6 @@ class Sent:
     seconds: float
     """What it took to fold."""
     transitions: int = 0
-    decision_ms: tuple[float, float] = (0.0, 0.0)
-    """Of one link and stride, on average and at most."""
 
     @property
     def messages(self) -> int:
@@ -58,66 +67,97 @@ class Measured:
     sent: dict[str, Sent] = field(default_factory=dict)
 
 
-def measure(point: Point, rows: pa.Table, *, with_bound: bool = True) -> Measured:
-    """Run all placements over a point's events; `rows` is what they are drawn from."""
-    overlay = Overlay.from_links(debs14_links().links)
-    tree = topic_tree(overlay)
-    active = [Active(one) for one in subscriptions_at(point, rows)]
-    plan = compile_plan(active, {point.data: SCHEMAS[point.data]}, overlay)
-    topic = plan.topics[point.data]
-    lots: list[LotRows] = []
-    delivered = 0
-    events = events_at(point, rows)
-    for batch in events.combine_chunks().to_batches(max_chunksize=EVENTS_AT_ONCE):
-        matched, slots = topic.matcher.match_slots(batch)
-        delivered += int(np.diff(topic.regular_offsets)[slots].sum())
-        lots.append(lots_of(topic, batch, matched, slots, origins_of(plan, batch), point.sampling_period_us))
-    by_window = prepared_lots(topic, len(overlay), lots, "window")
-    by_stride = prepared_lots(topic, len(overlay), lots, "stride")
-    sent = {
-        "late": _folded(tree, Late(), by_window),
-        "early": _folded(tree, Early(), by_window),
-        "adaptive": _folded(
-            tree, Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us), by_window
-        ),
-        "cover": _folded(tree, _TimedCover(), by_stride),
-    }
-    if with_bound:
-        begun = time.perf_counter()
-        bound = lower_bound(tree, by_window.series, by_window.cells)
-        sent[BOUND] = Sent(
-            int(bound.publications.messages.sum()), int(bound.partials.messages.sum()), int(bound.forced.sum()),
-            int(bound.publications.bytes.sum() + bound.partials.bytes.sum()), time.perf_counter() - begun,
-        )  # fmt: skip
-    notified = delivered + _windows(by_window)
-    return Measured(point, len(events), sum(len(one.cell_us) for one in lots), notified, sent)
+class _Run:
+    """The events of a point, in lots."""
+
+    def __init__(self, point: Point, rows: pa.Table) -> None:
+        overlay = Overlay.from_links(debs14_links().links)
+        self.tree = topic_tree(overlay)
+        active = [Active(one) for one in subscriptions_at(point, rows)]
+        plan = compile_plan(active, {point.data: SCHEMAS[point.data]}, overlay)
+        self._topic = plan.topics[point.data]
+        self.lots: list[LotRows] = []
+        self.delivered = 0
+        events = events_at(point, rows)
+        self.events = len(events)
+        for batch in events.combine_chunks().to_batches(max_chunksize=EVENTS_AT_ONCE):
+            matched, slots = self._topic.matcher.match_slots(batch)
+            self.delivered += int(np.diff(self._topic.regular_offsets)[slots].sum())
+            origins = origins_of(plan, batch)
+            self.lots.append(lots_of(self._topic, batch, matched, slots, origins, point.sampling_period_us))
+
+    def prepared(self, grain: Grain) -> Prepared:
+        return prepared_lots(self._topic, len(self.tree.brokers), self.lots, grain)
+
+
+def decision_ms(point: Point, rows: pa.Table) -> list[float]:
+    """How long `cover` takes for each decision, about one link and one stride."""
+    run = _Run(point, rows)
+    placement, prepared = _TimedCover(), run.prepared("stride")
+    Fold(run.tree, placement, prepared.series).run(prepared.cells)
+    return [spent * 1e3 for spent in placement.spent_s]
 
 
 class _TimedCover(Cover):
-    """How long each decision took."""
-
     def __init__(self) -> None:
         self.spent_s: list[float] = []
 
-    def absorb(self, offer: Offer) -> Any:
+    def absorb(self, offer: Offer) -> Bools:
         begun = time.perf_counter()
         found = super().absorb(offer)
         self.spent_s.append(time.perf_counter() - begun)
         return found
 
 
-def _folded(tree: Tree, placement: Placement, prepared: Prepared) -> Sent:
+def measure(point: Point, rows: pa.Table) -> Measured:
+    """Run all placements over a point's events; `rows` is what they are drawn from."""
+    run = _Run(point, rows)
+    tree, by_window, by_stride = run.tree, run.prepared("window"), run.prepared("stride")
+    adaptive = Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us)
+    sent = {
+        "late": _decided(tree, _all_publications, by_window),
+        "early": _decided(tree, _all_partials, by_window, forced_too=True),
+        "adaptive": _folded(tree, adaptive, by_window),
+        "cover": _decided(tree, minimum_cover, by_stride, "stride"),
+        BOUND: _decided(tree, minimum_cover, by_window),
+    }
+    notified = run.delivered + _windows(by_window)
+    return Measured(point, run.events, sum(len(one.cell_us) for one in run.lots), notified, sent)
+
+
+def _all_publications(lot: Ints, column: Ints, weights: Ints, partials: Ints) -> tuple[Bools, Bools]:
+    """As `late` has it."""
+    return np.bincount(lot, minlength=len(weights)) > 0, np.zeros(len(partials), np.bool_)
+
+
+def _all_partials(lot: Ints, column: Ints, weights: Ints, partials: Ints) -> tuple[Bools, Bools]:
+    """As `early` has it."""
+    return np.zeros(len(weights), np.bool_), np.bincount(column, minlength=len(partials)) > 0
+
+
+def _decided(
+    tree: Tree, choose: Choose, prepared: Prepared, grain: Grain = "window", *, forced_too: bool = False
+) -> Sent:
+    """Where decisions depend on nothing that was decided before, links need no fold."""
     begun = time.perf_counter()
-    fold = Fold(tree, placement, prepared.series).run(prepared.cells)
-    spent = getattr(placement, "spent_s", None) or [0.0]
+    carried = each_link(tree, prepared.series, prepared.cells, choose, grain, forced_too=forced_too)
+    return _sent(carried, time.perf_counter() - begun)
+
+
+def _folded(tree: Tree, adaptive: Adaptive, prepared: Prepared) -> Sent:
+    begun = time.perf_counter()
+    fold = Fold(tree, adaptive, prepared.series).run(prepared.cells)
+    return _sent(fold, time.perf_counter() - begun, adaptive.transitions)
+
+
+def _sent(carried: Carried | Fold, seconds: float, transitions: int = 0) -> Sent:
     return Sent(
-        int(fold.publications.messages.sum()),
-        int(fold.partials.messages.sum()),
-        int(fold.forced.sum()),
-        int(fold.publications.bytes.sum() + fold.partials.bytes.sum()),
-        time.perf_counter() - begun,
-        getattr(placement, "transitions", 0),
-        (sum(spent) / len(spent) * 1e3, max(spent) * 1e3),
+        int(carried.publications.messages.sum()),
+        int(carried.partials.messages.sum()),
+        int(carried.forced.sum()),
+        int(carried.publications.bytes.sum() + carried.partials.bytes.sum()),
+        seconds,
+        transitions,
     )
 
 
@@ -140,9 +180,7 @@ def _windows(prepared: Prepared) -> int:
 # -- as a Spark job ---------------------------------------------------------------------------------------------------
 
 
-def measure_all(
-    spark: SparkSession, points: Sequence[Point], folders: Mapping[Data, str | None], *, with_bound: bool = True
-) -> Iterator[Measured]:
+def measure_all(spark: SparkSession, points: Sequence[Point], folders: Mapping[Data, str | None]) -> Iterator[Measured]:
     """All points, each a task, in the order in which they are done."""
     rows = {
         data: spark.sparkContext.broadcast(_to_bytes(source_rows(data, folder))) for data, folder in folders.items()
@@ -152,7 +190,7 @@ def measure_all(
         for batch in batches:
             for text in batch.column("point").to_pylist():
                 point = _point(json.loads(text))
-                found = measure(point, _from_bytes(rows[point.data].value), with_bound=with_bound)
+                found = measure(point, _from_bytes(rows[point.data].value))
                 yield pa.RecordBatch.from_pydict({"measured": [json.dumps(asdict(found))]})
 
     # The longest first, so that none of them is left to the end.
@@ -164,7 +202,7 @@ def measure_all(
 
 
 def measured_from(plain: Mapping[str, Any]) -> Measured:
-    sent = {name: Sent(**{**one, "decision_ms": tuple(one["decision_ms"])}) for name, one in plain["sent"].items()}
+    sent = {name: Sent(**one) for name, one in plain["sent"].items()}
     return Measured(**{**plain, "point": _point(plain["point"]), "sent": sent})
 
 

@@ -4,12 +4,13 @@ from catchment.overlay.placement.adaptive import Adaptive, Knowledge
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import Fold, Lots, Series
 from catchment.overlay.placement.offers import Offer, Placement
-from catchment.overlay.placement.optimal import Bound, lower_bound
+from catchment.overlay.placement.optimal import Carried, Choose, each_link, lower_bound
 from catchment.overlay.placement.strategies import Cover, Early, Late
 
 __all__ = [
     "Adaptive",
-    "Bound",
+    "Carried",
+    "Choose",
     "Cover",
     "Early",
     "Fold",
@@ -19,6 +20,7 @@ __all__ = [
     "Offer",
     "Placement",
     "Series",
+    "each_link",
     "lower_bound",
     "minimum_cover",
 ]

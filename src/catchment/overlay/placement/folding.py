@@ -66,6 +66,11 @@ class Series:
         step = self.step[series]
         return (slices - self.span[series]) // step + 1, slices // step + 1
 
+    def strides_of(self, series: Ints, slices: Ints) -> Ints:
+        """The stride that each slice lies in."""
+        step = self.step[series]
+        return (slices + step - 1) // step
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lots:
@@ -135,8 +140,7 @@ class Fold:
         """The next cell in the order of time."""
         self._advance(lots.begin_us)
         if self._is_by_stride:
-            step = self.series.step[lots.series]
-            lots = replace(lots, slices=(lots.slices + step - 1) // step)
+            lots = replace(lots, slices=self.series.strides_of(lots.series, lots.slices))
         arrived: dict[int, list[_Arrived]] = defaultdict(list)
         for origin in np.unique(lots.origin).tolist():
             rows = lots.origin == origin

@@ -13,10 +13,11 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Ints", "Offer", "Placement"]
+__all__ = ["Bools", "Grain", "Ints", "Offer", "Placement"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Grain = Literal["window", "stride"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +50,7 @@ class Placement:
     """
 
     name: ClassVar[str]
-    grain: ClassVar[Literal["window", "stride"]] = "window"
+    grain: ClassVar[Grain] = "window"
     """Whether a partial is for one window of one subscription, or for one stride of all who ask the same."""
     holds: ClassVar[bool] = False
     """Whether publications wait for the end of their stride, unless a regular subscription wants them."""
