@@ -214,6 +214,19 @@ def bench_simulation(
     _bench(module.__name__, as_json, **(module.QUICK if quick else {}))
 
 
+@bench.command("placement")
+@reported
+def bench_placement(
+    data: Annotated[Path | None, typer.Option(help="A folder with stock and traffic; else generated.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=2, help="How long each run is; 1,000 unless given.")] = None,
+    quick: Annotated[bool, typer.Option(help="Short runs of some points.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What each placement sends, in relation to the least that one could send."""
+    module = import_module("catchment.lab.bench_placement")
+    _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **_given(folder=data, seconds=seconds)})
+
+
 @app.command()
 @reported
 def calibrate(as_json: JsonOption = False) -> None:

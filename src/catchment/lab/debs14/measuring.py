@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = ["BOUND", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", 
 PLACEMENTS = ("late", "early", "adaptive", "cover")
 BOUND = "bound"
 EVENTS_AT_ONCE = 65_536
+PROGRESS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class Sent:
     @property
     def messages(self) -> int:
         return self.publications + self.partials
+
+    @property
+    def free(self) -> int:
+        """Messages that were not forced."""
+        return self.messages - self.forced
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +187,15 @@ def _windows(prepared: Prepared) -> int:
 # -- as a Spark job ---------------------------------------------------------------------------------------------------
 
 
-def measure_all(spark: SparkSession, points: Sequence[Point], folders: Mapping[Data, str | None]) -> Iterator[Measured]:
-    """All points, each a task, in the order in which they are done."""
-    rows = {
-        data: spark.sparkContext.broadcast(_to_bytes(source_rows(data, folder))) for data, folder in folders.items()
-    }
+def measure_all(
+    spark: SparkSession,
+    points: Sequence[Point],
+    folders: Mapping[Data, str | None],
+    report: Callable[[str], None] = lambda line: None,
+) -> list[Measured]:
+    """All points, each a task; `report` hears how many are done."""
+    share = spark.sparkContext.broadcast
+    rows = {data: share(_to_bytes(source_rows(data, folder))) for data, folder in folders.items()}
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -195,10 +206,21 @@ def measure_all(spark: SparkSession, points: Sequence[Point], folders: Mapping[D
 
     # The longest first, so that none of them is left to the end.
     ordered = sorted(points, key=lambda point: -point.rate * point.seconds * point.subscriptions)
-    table = spark.createDataFrame([(json.dumps(asdict(point)),) for point in ordered], "point string")
-    tasks = table.repartition(len(ordered)).mapInArrow(run, "measured string")
-    for row in tasks.toLocalIterator(prefetchPartitions=True):
-        yield measured_from(json.loads(row.measured))
+    texts = spark.sparkContext.parallelize([(json.dumps(asdict(point)),) for point in ordered], len(ordered))
+    tasks = spark.createDataFrame(texts, "point string").mapInArrow(run, "measured string")
+    with ThreadPoolExecutor(1) as beside:
+        waiting = beside.submit(tasks.collect)
+        while not waiting.done():
+            time.sleep(PROGRESS_S)
+            report(f"{_tasks_done(spark)} of {len(points)} runs done")
+    found = {one.point: one for one in (measured_from(json.loads(row.measured)) for row in waiting.result())}
+    return [found[point] for point in points]
+
+
+def _tasks_done(spark: SparkSession) -> int:
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
 def measured_from(plain: Mapping[str, Any]) -> Measured:

@@ -1,0 +1,44 @@
+"""`bench placement` at a small size: every placement at every point, and the bound below them."""
+
+from io import StringIO
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from catchment.lab import bench_placement
+from catchment.lab.debs14.points import workload
+
+
+@pytest.mark.spark
+def test_every_point_is_run_under_every_placement(spark: SparkSession) -> None:
+    heard: list[str] = []
+    result = bench_placement.run(spark=spark, seconds=4.0, every=7, report=heard.append)
+    assert [one["point"]["figure"] for one in result["measured"]] == [p.figure for p in workload().points[::7]]
+    for one in result["measured"]:
+        messages = {name: sent["publications"] + sent["partials"] for name, sent in one["sent"].items()}
+        assert set(messages) == {"late", "early", "adaptive", "cover", "bound"}
+        assert messages["bound"] <= min(messages["late"], messages["early"], messages["adaptive"])
+        assert messages["cover"] <= min(messages["late"], messages["early"])
+    assert all(target["passes"] for target in result["targets"] if target["name"].startswith("cover in relation"))
+    assert heard[-1] == "timing the decisions of cover"
+    page = StringIO()
+    bench_placement.print_report(result, Console(file=page, width=80))
+    assert "…" not in page.getvalue()
+    assert max(map(len, page.getvalue().splitlines())) <= 80
+
+
+def test_the_workload_is_what_the_paper_gives() -> None:
+    points = workload().points
+    rates = {data: [p.rate for p in points if p.data == data and p.vary == "rate"] for data in ("stock", "traffic")}
+    counts = {
+        data: [p.subscriptions for p in points if p.data == data and p.figure in ("6c", "6d")]
+        for data in ("stock", "traffic")
+    }
+    assert (min(rates["stock"]), max(rates["stock"])) == (5, 1033)
+    assert (min(rates["traffic"]), max(rates["traffic"])) == (13, 1080)
+    assert (min(counts["stock"]), max(counts["stock"])) == (90, 810)
+    assert (min(counts["traffic"]), max(counts["traffic"])) == (45, 990)
+    assert {p.seconds for p in points} == {1000.0}
+    assert {p.window for p in points if p.data == "stock"} == {("2 seconds", "2 seconds")}
+    assert {p.window for p in points if p.data == "traffic"} == {("20 seconds", "2 seconds")}
