@@ -133,9 +133,7 @@ def _table(data: str, found: Sequence[dict[str, Any]], result: dict[str, Any]) -
     table = Table(
         title=f"{data}, {result['data']} data, {result['seconds']:g} s a run",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1),
-        collapse_padding=True,
-        pad_edge=False,
+        padding=(0, 0),
     )
     for heading in ("figure", "pub/s", "subs", "agg", "late", "early", "adapt", "cover", *FREE, "moves"):
         table.add_column(heading, justify="left" if heading == "figure" else "right", no_wrap=True)
