@@ -194,8 +194,8 @@ def test_subscriptions_that_do_not_fit_the_schema(spark: SparkSession, traffic: 
 
 
 def test_impossible_settings_are_refused(spark: SparkSession, traffic: DataFrame) -> None:
-    with pytest.raises(ConfigurationError, match="placement is 'adaptive'; accepted are late, early"):
-        replay(spark, traffic, subscriptions=[], placement="adaptive")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="placement is 'soon'; accepted are late, early"):
+        replay(spark, traffic, subscriptions=[], placement="soon")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="engine is 'flink'"):
         replay(spark, traffic, subscriptions=[], engine="flink")  # type: ignore[arg-type]
     with pytest.raises(OverlayError, match="b7"):

@@ -20,7 +20,9 @@ from catchment.overlay.placement import (
     Knowledge,
     Late,
     Placement,
+    carried_under,
     each_link,
+    grain_of,
     lower_bound,
     minimum_cover,
 )
@@ -74,6 +76,11 @@ class Placing:
         prepared = prepared_lots(self._topic, self._brokers, self._rows, placement.grain)
         fold = Fold(self.tree, placement, prepared.series).run(prepared.cells)
         return self._named(fold.publications.messages + fold.partials.messages)
+
+    def carried(self, name: str) -> dict[tuple[str, str], int]:
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, grain_of(name))
+        found = carried_under(name, self.tree, prepared.series, prepared.cells, 1_000_000)
+        return self._named(found.publications.messages + found.partials.messages)
 
     def adaptive(self, *, aggregates: bool) -> dict[tuple[str, str], int]:
         prepared = prepared_lots(self._topic, self._brokers, self._rows, "window")

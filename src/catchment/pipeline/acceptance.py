@@ -54,7 +54,7 @@ def for_a_pass(judged: DataFrame, plan: Plan, wanted: Wanted, watermark_us: int 
     told = "TRUE" if wanted.deliveries and plan.regular_names else f"{REASON} IS NOT NULL"
     if watermark_us is not None:
         told += f" OR unix_micros(ts) < {watermark_us}"
-    used = {"topic", "broker", "ts", REASON, *_used(plan), *([SIZE] if wanted.crossings else [])}
+    used = {"topic", "broker", "ts", REASON, *_used(plan), *([SIZE] if wanted.sizes else [])}
     columns = [name_sql(name) for name in judged.columns if name in used]
     return judged.selectExpr(f"CASE WHEN {told} THEN event_id END AS event_id", *columns)
 

@@ -30,10 +30,11 @@ from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_cou
 from catchment.pipeline import shared_pass
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
+from catchment.pipeline.placing import OngoingTraffic, lots_by_topic
 from catchment.pipeline.publications import Catalog, deduplicated_against
 from catchment.pipeline.sinks import BatchResults, Sink
-from catchment.pipeline.traffic import Placement, traffic_of
-from catchment.stages import PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan, pass_schema
+from catchment.pipeline.traffic import Carried, Placement, needs_lots, publications_of, traffic_of
+from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan, pass_schema
 
 __all__ = ["HEARTBEAT", "MicroBatches", "StoppedError", "now_us"]
 
@@ -66,6 +67,7 @@ class MicroBatches:
     deduplicate: bool
     sink: Sink
     resumed_us: int
+    sampling_period_us: int
 
     def __post_init__(self) -> None:
         self._compiled: tuple[object, Plan, Broadcast[Plan]] | None = None
@@ -135,7 +137,8 @@ class MicroBatches:
         present = {name for name, n in (("dropped", dropped), ("rejected", rejected), ("deliveries", delivered)) if n}
         selection = self._selection(before, after, plan, anything_new=bool(heard))
         partials = self._partials([*before.live, *live], folder, selection, before.watermark_us)
-        self._deliver(rows, crossings, partials, broadcast, selection, batch, present)
+        traffic = self._traffic(plan, rows, crossings, before, batch, watermark_us)
+        self._deliver(rows, traffic, partials, broadcast, selection, batch, present)
         after = self._compacted(after, plan, broadcast)
         self.journal.write_ledger(after)
         self.journal.forget(batch - 1, {state.folder for state in (*before.live, *after.live)})
@@ -149,11 +152,14 @@ class MicroBatches:
         if last.ended or not last.steps:
             return
         batch = last.batch + 1
-        _, broadcast = self._plan(last.version, last)
+        plan, broadcast = self._plan(last.version, last)
+        traffic = self._traffic(plan, None, [], last, batch, None)
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
             partials = self._partials(list(last.live), "", selection, last.watermark_us)
-            self._deliver(self._rows([]), [], partials, broadcast, selection, batch, set())
+            self._deliver(self._rows([]), traffic, partials, broadcast, selection, batch, set())
+        elif traffic is not None and traffic.partials is not None:
+            self._deliver(self._rows([]), traffic, None, broadcast, None, batch, set())
         self.journal.write_ledger(msgspec.structs.replace(last, batch=batch, live=(), ended=True))
 
     # -- one step each --------------------------------------------------------------------------------------------
@@ -186,7 +192,10 @@ class MicroBatches:
         events = publications.where(f"NOT {HEARTBEAT}").drop(HEARTBEAT)
         if self.deduplicate:
             events = self._without_repeats(events, before, batch)
-        wanted = Wanted(partials=True, deliveries=True, crossings=self.overlay is not None, origins=self._words > 0)
+        asked: dict[str, Any] = {"crossings": self.overlay is not None, "origins": self._words > 0}
+        if self.overlay is not None and needs_lots(plan, self.placement):
+            asked = {"crossings": False, "origins": False, "lots": True, "period_us": self.sampling_period_us}
+        wanted = Wanted(partials=True, deliveries=True, **asked)
         rows = shared_pass.match(events, plan, broadcast, wanted, before.watermark_us)
         self._write_state(rows, folder)
 
@@ -227,7 +236,9 @@ class MicroBatches:
         counts = {"late": 0, "refused": 0, "delivery": 0}
         crossings: list[int] = []
         for row in (
-            rows.where("kind != 'partial'").select("kind", "name", "numbers", F.size("ids").alias("size")).collect()
+            rows.where(~F.col("kind").isin("partial", *LOT_KINDS))
+            .select("kind", "name", "numbers", F.size("ids").alias("size"))
+            .collect()
         ):
             if row.kind == "clock":
                 latest, count = heard.get(row.name, (row.numbers[0], 0))
@@ -270,10 +281,39 @@ class MicroBatches:
             rows = rows.where(f"until_us > {closed_us}")
         return shared_pass.partials_by_question(rows)
 
+    def _traffic(
+        self,
+        plan: Plan,
+        rows: DataFrame | None,
+        crossings: list[int],
+        before: Ledger,
+        batch: int,
+        watermark_us: int | None,
+    ) -> Carried | None:
+        """What links carried without the partials of `early`; without a watermark, all that is still to be told."""
+        if self.overlay is None:
+            return None
+        tree = topic_tree(self.overlay)
+        publications = publications_of(tree, self.placement, crossings)
+        saved = self.journal.placing(before.batch)
+        by_lots = needs_lots(plan, self.placement)
+        if not by_lots and saved is None:
+            return Carried(publications, None)
+        fresh = {}
+        if rows is not None and by_lots:
+            lots = rows.where(F.col("kind").isin(*LOT_KINDS)).select("kind", "name", "numbers").collect()
+            fresh = lots_by_topic(lots, word_count(len(tree.brokers)))
+        ongoing = OngoingTraffic(tree, self.placement, self.sampling_period_us, saved)
+        # Where lots are no longer made, those that still wait have nothing to wait for.
+        raw, partials = ongoing.advance(plan, fresh, watermark_us if by_lots else None)
+        if rows is not None:
+            self.journal.write_placing(batch, ongoing.saved())
+        return Carried(publications + raw, partials)
+
     def _deliver(
         self,
         rows: DataFrame,
-        crossings: list[int],
+        carried: Carried | None,
         partials: DataFrame | None,
         broadcast: Broadcast[Plan],
         selection: Selection | None,
@@ -292,8 +332,8 @@ class MicroBatches:
                 notifications, sent = shared_pass.notifications_of(both), shared_pass.messages_of(both)
                 kept.append(both)
         traffic = self._empty(LINK_TRAFFIC_SCHEMA)
-        if self.overlay is not None:
-            table = traffic_of(topic_tree(self.overlay), self.placement, crossings, sent)
+        if self.overlay is not None and carried is not None:
+            table = traffic_of(topic_tree(self.overlay), self.placement, carried, sent)
             if table.num_rows:
                 present = present | {"traffic"}
                 traffic = self.spark.createDataFrame(table.to_pandas(), from_arrow_schema(LINK_TRAFFIC_SCHEMA))

@@ -146,9 +146,17 @@ class Journal:
     def write_ledger(self, ledger: Ledger) -> None:
         self.folder.write(f"ledger/{ledger.batch:010d}", msgspec.json.encode(ledger))
 
+    def placing(self, batch: int) -> bytes | None:
+        """What the placement had learned by the end of a batch."""
+        name = f"placing/{batch:010d}"
+        return self.folder.read(name) if batch >= 0 and self.folder.exists(name) else None
+
+    def write_placing(self, batch: int, saved: bytes) -> None:
+        self.folder.write(f"placing/{batch:010d}", saved)
+
     def forget(self, before: int, live: set[str]) -> None:
         """Drop ledgers of batches that can no longer run again, and state that no ledger still needs."""
-        for kind in ("pins", "ledger"):
+        for kind in ("pins", "ledger", "placing"):
             for name in self.folder.names(kind):
                 if int(name) < before:
                     self.folder.delete(f"{kind}/{name}")

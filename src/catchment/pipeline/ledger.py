@@ -3,6 +3,7 @@
     changes/00000003   version 3: what was subscribed and unsubscribed
     pins/…12           batch 12 runs with version 3, and began at this moment
     ledger/…12         where batch 12 left off: clocks, watermark, live state
+    placing/…12        what the placement had learned and held by then, where it learns or holds
 
 Rule 1: a pin is written before anything of its batch runs, so that a re-run sees the same subscriptions and time.
 Rule 2: the ledger of a batch follows from the ledger before it, its pin and its events alone.

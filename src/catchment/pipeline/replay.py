@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -15,13 +15,22 @@ from catchment.model.errors import ConfigurationError
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
+from catchment.overlay.placement.adaptive import PERIOD_US
 from catchment.pipeline import shared_pass
 from catchment.pipeline.plain_sql import plain_notifications
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.statistics import complete_columns
-from catchment.pipeline.traffic import PLACEMENTS, Placement, traffic_of
-from catchment.stages import PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
+from catchment.pipeline.traffic import (
+    PLACEMENTS,
+    Carried,
+    Placement,
+    carried_by_lots,
+    needs_lots,
+    publications_of,
+    traffic_of,
+)
+from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
 
 __all__ = ["Delivery", "Engine", "Run", "replay"]
 
@@ -45,12 +54,12 @@ class Run:
     _broadcast: Broadcast[Plan]
     _complete: frozenset[str]
     """Columns of the publications in which nothing is missing."""
+    _period_us: int = PERIOD_US
     _rows: DataFrame | None = None
 
     def persist(self) -> Run:
         """The same run with everything that one pass yields kept in memory or on disk."""
-        several = self.overlay is not None and len(self.overlay) > 1
-        wanted = Wanted(crossings=several, origins=several)
+        wanted = Wanted(**{"crossings": False, "origins": False, **self._for_traffic})
         rows = shared_pass.match(self._publications, self.plan, self._broadcast, wanted).persist()
         shared = Choice("shared", "one pass is kept for all results")
         return replace(self, choice=shared, _rows=rows)
@@ -59,7 +68,16 @@ class Run:
         if self._rows is not None:
             self._rows.unpersist()
 
-    def _pass(self, **asked: bool) -> DataFrame:
+    @property
+    def _for_traffic(self) -> dict[str, Any]:
+        """What the pass is asked for if somebody wants to know the traffic."""
+        if self.overlay is None or len(self.overlay) == 1:
+            return {}
+        if needs_lots(self.plan, self.placement):
+            return {"lots": True, "period_us": self._period_us}
+        return {"crossings": True, "origins": True}
+
+    def _pass(self, **asked: Any) -> DataFrame:
         if self._rows is not None:
             return self._rows
         nothing = {"partials": False, "deliveries": False, "crossings": False, "origins": False}
@@ -98,12 +116,19 @@ class Run:
         if self.overlay is None:
             return self.spark.createDataFrame([], _spark_schema())
         tree = topic_tree(self.overlay)
-        rows = self._pass(partials=True, crossings=True, origins=True)
-        words = word_count(len(self.overlay)) if len(self.overlay) > 1 else 0
+        rows = self._pass(partials=True, **self._for_traffic)
+        by_lots = needs_lots(self.plan, self.placement)
+        words = 0 if by_lots or len(self.overlay) == 1 else word_count(len(self.overlay))
         partials = shared_pass.partials_by_question(rows)
         sent = shared_pass.messages(partials, self._broadcast, Selection(), words)
-        crossings = rows.where("kind = 'crossing'").select("numbers").collect()
-        table = traffic_of(tree, self.placement, (n for row in crossings for n in row.numbers), sent)
+        if by_lots:
+            lots = rows.where(F.col("kind").isin(*LOT_KINDS)).select("kind", "name", "numbers").collect()
+            carried = carried_by_lots(tree, self.plan, self.placement, self._period_us, lots)
+        else:
+            crossings = rows.where("kind = 'crossing'").select("numbers").collect()
+            numbers = (number for row in crossings for number in row.numbers)
+            carried = Carried(publications_of(tree, self.placement, numbers), None)
+        table = traffic_of(tree, self.placement, carried, sent)
         return self.spark.createDataFrame(table.to_pandas(), _spark_schema())
 
     def delivered(self, subscription: str) -> DataFrame:
@@ -134,12 +159,14 @@ def replay(
     delivery: Delivery = "final",
     deduplicate: bool = False,
     engine: Engine = "auto",
+    sampling_period: str = "2 seconds",
 ) -> Run:
     """Answer all subscriptions over a bounded DataFrame of publications.
 
     `schema` is a mapping of topic to schema, one schema for all topics, or None: then the columns say it. A bounded
     input is complete, so nothing in it is late and every value is final: `lateness` and `delivery` only say how the
-    same job would stream. Called on the driver; nothing runs until a result is used.
+    same job would stream. `sampling_period` is how often the adaptive placement thinks again. Called on the driver;
+    nothing runs until a result is used.
     """
     check_options(placement=placement, delivery=delivery, lateness=lateness)
     catalog = Catalog.of(schema, publications)
@@ -151,19 +178,27 @@ def replay(
         events = deduplicated(events)
     choice = choose(plan, engine)
     broadcast = spark.sparkContext.broadcast(plan)
-    return Run(spark, plan, overlay, placement, choice, events, broadcast, complete_columns(publications))
+    complete, period_us = complete_columns(publications), sampling_period_us(sampling_period)
+    return Run(spark, plan, overlay, placement, choice, events, broadcast, complete, period_us)
 
 
-def check_options(*, placement: str, delivery: str, lateness: str) -> int:
+def check_options(*, placement: str, delivery: str, lateness: str, placements: Sequence[str] = PLACEMENTS) -> int:
     """Refuse what no job can do; the lateness in microseconds."""
-    if placement not in PLACEMENTS:
-        raise ConfigurationError(f"placement is {placement!r}; accepted are {', '.join(PLACEMENTS)}")
+    if placement not in placements:
+        raise ConfigurationError(f"placement is {placement!r}; accepted are {', '.join(placements)}")
     if delivery not in ("final", "revisions"):
         raise ConfigurationError(f"delivery is {delivery!r}; accepted are 'final' and 'revisions'")
     lateness_us = duration_us(lateness)
     if lateness_us < 0:
         raise ConfigurationError(f"lateness is {lateness!r}; accepted is a duration of zero or more")
     return lateness_us
+
+
+def sampling_period_us(given: str) -> int:
+    period_us = duration_us(given)
+    if period_us <= 0:
+        raise ConfigurationError(f"sampling_period is {given!r}; accepted is a duration of more than zero")
+    return period_us
 
 
 def _spark_schema() -> Any:

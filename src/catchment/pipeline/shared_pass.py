@@ -72,7 +72,7 @@ def match(
     schema = pass_schema(event_id_type(publications))
     if REASON not in publications.columns:
         brokers = plan.brokers if plan.has_overlay else None
-        publications = judged(publications, plan.schemas, brokers, measured=wanted.crossings)
+        publications = judged(publications, plan.schemas, brokers, measured=wanted.sizes)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

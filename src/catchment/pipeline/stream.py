@@ -20,15 +20,16 @@ from catchment.model.schema import RESERVED_COLUMNS
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay
+from catchment.overlay.placement import OPTIMAL
 from catchment.pipeline.acceptance import judged
 from catchment.pipeline.batches import HEARTBEAT, MicroBatches, StoppedError, now_us
 from catchment.pipeline.files import Folder
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Step
 from catchment.pipeline.publications import Catalog, event_id_type, prepared
-from catchment.pipeline.replay import Delivery, check_options
+from catchment.pipeline.replay import Delivery, check_options, sampling_period_us
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
-from catchment.pipeline.traffic import Placement
+from catchment.pipeline.traffic import PLACEMENTS, Placement
 from catchment.stages import REASON, SIZE, Active, compile_plan
 
 __all__ = ["Job", "stream"]
@@ -51,16 +52,22 @@ def stream(
     sink: Sink | Callable[[BatchResults, int], None] | None = None,
     trigger: str = "1 second",
     idle_after: str | None = "10 seconds",
+    sampling_period: str = "2 seconds",
 ) -> Job:
     """Start answering subscriptions over a streaming DataFrame of publications, or go on where `checkpoint` left off.
 
     `trigger` is the time between micro-batches, or "available now": all there is, then stop. A broker that is silent
     for `idle_after` no longer holds back the watermark. Without a `sink`, results are Parquet below the checkpoint.
+    `sampling_period` is how often, in event time, the adaptive placement thinks again; what it has learned is part of
+    the checkpoint.
     Called on the driver; returns while the job runs.
     """
     if not publications.isStreaming:
         raise ConfigurationError("publications is a bounded DataFrame; accepted by stream is one of spark.readStream")
-    lateness_us = check_options(placement=placement, delivery=delivery, lateness=lateness)
+    lateness_us = check_options(
+        placement=placement, delivery=delivery, lateness=lateness, placements=[p for p in PLACEMENTS if p != OPTIMAL]
+    )
+    period_us = sampling_period_us(sampling_period)
     idle_after_us = None if idle_after is None else duration_us(idle_after)
     if trigger != AVAILABLE_NOW and duration_us(trigger) < 0:
         raise ConfigurationError(f"trigger is {trigger!r}; accepted is a duration or {AVAILABLE_NOW!r}")
@@ -73,6 +80,7 @@ def stream(
         "delivery": delivery,
         "lateness_us": lateness_us,
         "placement": placement,
+        "sampling_period_us": period_us,
         "deduplicate": deduplicate,
         "brokers": list(overlay.brokers) if overlay is not None else None,
         "links": [list(link) for link in overlay.links] if overlay is not None else None,
@@ -95,6 +103,7 @@ def stream(
         deduplicate=deduplicate,
         sink=results,
         resumed_us=now_us(),
+        sampling_period_us=period_us,
     )
     work.prepare()
     brokers = overlay.brokers if overlay is not None else None

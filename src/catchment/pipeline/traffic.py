@@ -1,15 +1,21 @@
-"""What each link carries, from the grouped counts that the passes yield."""
+"""What each link carries, from the grouped counts that the passes yield.
+
+Masks of brokers tell what `late` and `early` send, where every publication that matches is wanted and every partial is
+one message; lots of publications tell it for any placement.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from catchment.overlay import (
+    LinkCounts,
     Tree,
     count_notifications,
     count_partials,
@@ -17,37 +23,71 @@ from catchment.overlay import (
     traffic_table,
     word_count,
 )
-from catchment.stages import crossings_from
+from catchment.overlay.placement import carried_under, grain_of
+from catchment.pipeline.placing import lots_by_topic
+from catchment.stages import COLLECTED, Plan, crossings_from, prepared_lots
 
-__all__ = ["PLACEMENTS", "Placement", "traffic_of"]
+__all__ = ["PLACEMENTS", "Carried", "Placement", "carried_by_lots", "needs_lots", "publications_of", "traffic_of"]
 
-Placement = Literal["late", "early"]
-PLACEMENTS: tuple[Placement, ...] = ("late", "early")
+Placement = Literal["late", "early", "adaptive", "cover", "optimal"]
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 
-def traffic_of(tree: Tree, placement: Placement, crossings: Iterable[int], messages: DataFrame | None) -> pa.Table:
-    """Spreads the counts, which are few, over the tree's links. `crossings` are the numbers of rows of that kind."""
-    words = word_count(len(tree.brokers))
-    crossed = crossings_from(crossings, words)
+def needs_lots(plan: Plan, placement: Placement) -> bool:
+    """Whether masks of brokers do not tell enough."""
+    questions = plan.questions.values()
+    if placement not in ("late", "early"):
+        return bool(questions)
+    collects = any(part.state in COLLECTED for question in questions for part in question.parts)
+    return collects or any(question.layout.window.kind == "sampling" for question in questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What the links of a tree carried between brokers; partials are None where they are told by who had a say."""
+
+    publications: LinkCounts
+    partials: LinkCounts | None
+
+
+def publications_of(tree: Tree, placement: Placement, crossings: Iterable[int]) -> LinkCounts:
+    """What masks tell of publications; `crossings` are the numbers of rows of that kind."""
+    crossed = crossings_from(crossings, word_count(len(tree.brokers)))
     wanted = crossed.wanted_at if placement == "late" else crossed.wanted_raw_at
-    publications = count_publications(tree, crossed.origin, wanted, crossed.messages, crossed.size_bytes)
+    return count_publications(tree, crossed.origin, wanted, crossed.messages, crossed.size_bytes)
+
+
+def carried_by_lots(tree: Tree, plan: Plan, placement: Placement, period_us: int, rows: Iterable[Any]) -> Carried:
+    """Folds the lots of each topic over the tree's links. `rows` are those of LOT_KINDS."""
+    links = len(tree.links)
+    publications = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+    partials = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+    for topic, lots in lots_by_topic(rows, word_count(len(tree.brokers))).items():
+        prepared = prepared_lots(plan.topics[topic], len(tree.brokers), [lots], grain_of(placement))
+        carried = carried_under(placement, tree, prepared.series, prepared.cells, period_us)
+        publications, partials = publications + carried.publications, partials + carried.partials
+    return Carried(publications, partials)
+
+
+def traffic_of(tree: Tree, placement: Placement, carried: Carried, messages: DataFrame | None) -> pa.Table:
+    """The table of what links carried, with the partials and notifications that `messages` tell of."""
+    words = word_count(len(tree.brokers))
     rows = [] if messages is None else messages.collect()
     told = [row for row in rows if row.kind == "notification"]
-    sent = [row for row in rows if row.kind == "partial"] if placement == "early" else []
-    return traffic_table(
-        tree,
-        publications=publications,
-        partials=count_partials(
+    partials = carried.partials
+    if partials is None:
+        sent = [row for row in rows if row.kind == "partial"] if placement == "early" else []
+        partials = count_partials(
             tree,
             np.array([row.broker for row in sent], np.int64),
             np.array([row.origins for row in sent], np.int64).reshape(-1, words).view(np.uint64),
             np.array([row.messages for row in sent], np.int64),
             np.array([row.bytes for row in sent], np.int64),
-        ),
-        notifications=count_notifications(
-            tree,
-            np.array([row.broker for row in told], np.int64),
-            np.array([row.messages for row in told], np.int64),
-            np.array([row.bytes for row in told], np.int64),
-        ),
+        )
+    notifications = count_notifications(
+        tree,
+        np.array([row.broker for row in told], np.int64),
+        np.array([row.messages for row in told], np.int64),
+        np.array([row.bytes for row in told], np.int64),
     )
+    return traffic_table(tree, publications=carried.publications, partials=partials, notifications=notifications)

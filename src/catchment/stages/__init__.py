@@ -2,27 +2,27 @@
 
 from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import Finished, finish_rows
-from catchment.stages.lots import LotRows, lots_of
+from catchment.stages.lots import COLLECTED, LotRows, cells_of, lots_of
 from catchment.stages.matching import (
-    HEADER_BYTES,
     REASON,
-    SIZE,
     PassResult,
     Wanted,
-    event_bytes,
     origins_of,
     partials_of_accepted,
     run_pass,
 )
+from catchment.stages.measuring import HEADER_BYTES, SIZE, event_bytes
 from catchment.stages.merging import Selection
 from catchment.stages.packing import PACKED_SCHEMA, packed, unpacked
 from catchment.stages.partials import PARTIAL_SCHEMA, partials_of
-from catchment.stages.placing import Prepared, prepared_lots
+from catchment.stages.placing import Prepared, SeriesName, prepared_lots
 from catchment.stages.plan import Active, Plan, broker_of, compile_plan
-from catchment.stages.wire import crossings_from, pass_rows, pass_schema
+from catchment.stages.wire import LOT_KINDS, crossings_from, lot_tables, lots_from, pass_rows, pass_schema
 
 __all__ = [
+    "COLLECTED",
     "HEADER_BYTES",
+    "LOT_KINDS",
     "PACKED_SCHEMA",
     "PARTIAL_SCHEMA",
     "REASON",
@@ -34,13 +34,17 @@ __all__ = [
     "Plan",
     "Prepared",
     "Selection",
+    "SeriesName",
     "Wanted",
     "broker_of",
+    "cells_of",
     "compact_rows",
     "compile_plan",
     "crossings_from",
     "event_bytes",
     "finish_rows",
+    "lot_tables",
+    "lots_from",
     "lots_of",
     "origins_of",
     "packed",

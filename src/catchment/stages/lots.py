@@ -1,12 +1,14 @@
 """Publications in lots: those that no placement can tell apart, counted together.
 
 A lot is made of the publications of one cell of time (between two neighbouring edges of any window), from one origin,
-that satisfy the same things: its signature, a hash of what its publications are wanted for. `Wants` says what that is:
-rows of (question, group, part, value), where part and value are below zero unless the part collects values.
+that satisfy the same things: its signature, a hash of what its publications are wanted for. That is told as rows of
+(question, group, part, value), where part and value are NOTHING unless the part collects values. Questions and parts
+are told by their ids, which outlive the version of the plan.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -16,10 +18,10 @@ import pyarrow as pa
 
 from catchment.model.window import Window
 from catchment.stages.coding import Coded
-from catchment.stages.matching import event_bytes
+from catchment.stages.measuring import event_bytes
 from catchment.stages.plan import Part, TopicPlan
 
-__all__ = ["COLLECTED", "LotRows", "lots_of"]
+__all__ = ["COLLECTED", "NOTHING", "LotRows", "cells_of", "lots_of"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -70,7 +72,7 @@ def lots_of(
         np.add.at(column, events[raw], _mixed(slots[raw].astype(np.int64)[:, None], salt + 2))
     wanted = np.zeros(batch.num_rows, np.bool_)
     wanted[event] = wanted[events[raw]] = True
-    cells = _cells(times, [layout.window for layout in topic.layouts], period_us)
+    cells = cells_of(times, (layout.window for layout in topic.layouts), period_us)
     signed = signature.view(np.int64)
     rows = pa.table(
         {
@@ -94,9 +96,9 @@ def lots_of(
     )  # fmt: skip
 
 
-def _cells(times: Ints, windows: list[Window], period_us: int | None) -> Ints:
-    """When the cell of each time begins: at the last edge of any window before."""
-    begin = np.full(len(times), -(2**62), np.int64) if windows or period_us else times * 0
+def cells_of(times: Ints, windows: Iterable[Window], period_us: int | None) -> Ints:
+    """When the cell of each time begins: at the last edge of any window, or end of a period, before."""
+    begin = np.full(len(times), -(2**62), np.int64)
     for window in set(windows):
         np.maximum(begin, window.slice_starts_us(window.slices_of(times)), out=begin)
     if period_us is not None:
@@ -112,6 +114,7 @@ def _wants(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs,
     question = topic.asked_members[starts + within]
     event = np.repeat(events, counts).astype(np.int64)
     found_events, found = [event[:0]], [np.zeros((0, 4), np.int64)]
+    ids = np.array([one.id for one in topic.questions], np.int64)
     layout_of = np.array([topic.layouts.index(one.layout) for one in topic.questions], np.int64)
     for number, layout in enumerate(topic.layouts):
         here = layout_of[question] == number
@@ -123,9 +126,9 @@ def _wants(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs,
         group = _group_hashes(coded)[coded.codes[rows]]
         nothing = np.full(len(rows), NOTHING, np.int64)
         found_events.append(rows)
-        found.append(np.stack([asked, group, nothing, nothing], axis=1))
+        found.append(np.stack([ids[asked], group, nothing, nothing], axis=1))
         for one in np.unique(asked).tolist():
-            for position, part in enumerate(topic.questions[one].parts):
+            for part in topic.questions[one].parts:
                 if part.state in COLLECTED and part.attribute is not None:
                     chosen = asked == one
                     of_one = rows[chosen]
@@ -133,7 +136,7 @@ def _wants(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs,
                     if part.state == "distinct values":
                         value = _value_hashes(_attribute(batch, part))[of_one]
                     found_events.append(of_one)
-                    known = [np.full(len(of_one), number, np.int64) for number in (one, position)]
+                    known = [np.full(len(of_one), number, np.int64) for number in (topic.questions[one].id, part.id)]
                     found.append(np.stack([known[0], group[chosen], known[1], value], axis=1))
     return np.concatenate(found_events), np.concatenate(found)
 

@@ -6,7 +6,6 @@ Called on the executor for each Arrow batch, by Spark and later by brokers: refu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.model.events import problems
+from catchment.stages.lots import LotRows, lots_of
+from catchment.stages.measuring import event_bytes
 from catchment.stages.partials import partials_of
 from catchment.stages.plan import Plan, TopicPlan
 
 __all__ = [
-    "HEADER_BYTES",
     "REASON",
-    "SIZE",
     "Crossings",
     "PassResult",
     "Wanted",
-    "event_bytes",
     "origins_of",
     "partials_of_accepted",
     "run_pass",
@@ -34,10 +32,8 @@ Ints = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.int32]
 
 
-REASON, SIZE = "__reason", "__size"
-"""Columns of publications that were judged or measured before they came here."""
-HEADER_BYTES = 24
-"""Id, topic and time of an event on the wire."""
+REASON = "__reason"
+"""A column of publications that were judged before they came here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +45,15 @@ class Wanted:
     crossings: bool = True
     origins: bool = True
     """Keep with each partial the brokers its events came from, for the traffic of `early`."""
+    lots: bool = False
+    """Publications in lots, for the traffic of any placement."""
+    period_us: int | None = None
+    """No lot goes beyond such a period."""
+
+    @property
+    def sizes(self) -> bool:
+        """Whether it matters how large events are."""
+        return self.crossings or self.lots
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class PassResult:
     """(subscription, event id) columns."""
     partials: list[pa.RecordBatch]
     crossings: list[Crossings]
+    lots: dict[str, LotRows]
+    """By topic."""
 
 
 def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us: int | None = None) -> PassResult:
@@ -97,20 +104,23 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
     deliveries: list[tuple[pa.Array, pa.Array]] = []
     partials: list[pa.RecordBatch] = []
     crossings: list[Crossings] = []
+    lots: dict[str, LotRows] = {}
     for topic, rows in _by_topic(kept, plan):
         origins = origins_of(plan, rows)
         matched = None
-        if wanted.crossings or (wanted.deliveries and topic.regular):
+        if wanted.crossings or wanted.lots or (wanted.deliveries and topic.regular):
             events, slots = topic.matcher.match_slots(rows)
             matched = topic.matcher.by_slot(events, slots) if wanted.partials else None
             if wanted.deliveries and topic.regular:
                 deliveries.append(_deliveries(topic, rows, events, slots))
             if wanted.crossings:
                 crossings.append(_crossings(topic, rows, events, slots, origins))
+            if wanted.lots:
+                lots[topic.topic] = lots_of(topic, rows, events, slots, origins, wanted.period_us)
         if wanted.partials:
             matched = matched or topic.matcher.rows_by_slot(rows)
             partials += partials_of(topic, rows, matched, origins, len(plan.brokers) if wanted.origins else 1)
-    return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings)
+    return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings, lots)
 
 
 def _problems(plan: Plan, batch: pa.RecordBatch) -> pa.Array | None:
@@ -196,20 +206,3 @@ def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pa
         grouped.column("bytes_count").to_numpy(),
         grouped.column("bytes_sum").to_numpy(),
     )
-
-
-def event_bytes(batch: pa.RecordBatch) -> npt.NDArray[Any]:
-    """The size of each event on the wire: a header, and what each attribute that is there takes."""
-    if SIZE in batch.schema.names:
-        measured: npt.NDArray[Any] = batch.column(SIZE).to_numpy()
-        return measured
-    sizes = np.full(batch.num_rows, HEADER_BYTES, np.int64)
-    for name in batch.schema.names:
-        if name in ("event_id", "topic", "broker", "ts"):
-            continue
-        column = batch.column(name)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            sizes += pc.fill_null(pc.add(pc.binary_length(column), 4), 0).to_numpy(zero_copy_only=False)
-        else:
-            sizes += column.is_valid().to_numpy(zero_copy_only=False) * (1 if pa.types.is_boolean(column.type) else 8)
-    return sizes

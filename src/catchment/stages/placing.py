@@ -17,7 +17,7 @@ from catchment.overlay import mask_of, word_count
 from catchment.overlay.placement import Lots, Series
 from catchment.overlay.placement.offers import Grain
 from catchment.stages.finishing import PARTIAL_BYTES, STATE_BYTES
-from catchment.stages.lots import COLLECTED, LotRows
+from catchment.stages.lots import COLLECTED, NOTHING, LotRows
 from catchment.stages.plan import Asker, Question, TopicPlan
 
 __all__ = ["Prepared", "prepared_lots"]
@@ -25,29 +25,39 @@ __all__ = ["Prepared", "prepared_lots"]
 Ints = npt.NDArray[np.int64]
 
 
+SeriesName = tuple[int, int, int, int, tuple[str, int] | None]
+"""Question, group, part, value, and where partials are for windows, the subscription and its incarnation."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """All that a fold needs."""
 
     series: Series
-    names: list[tuple[int, ...]]
-    """What each series is: question, group, part, value, and with windows the place of the asker."""
+    names: list[SeriesName]
     cells: list[Lots]
 
 
-def prepared_lots(topic: TopicPlan, broker_count: int, batches: Iterable[LotRows], grain: Grain) -> Prepared:
-    """The lots of some batches in the order of time, with their wants as series."""
+def prepared_lots(
+    topic: TopicPlan,
+    broker_count: int,
+    batches: Iterable[LotRows],
+    grain: Grain,
+    also: Iterable[SeriesName] = (),
+) -> Prepared:
+    """The lots of some batches in the order of time, with their wants as series, and the series named besides."""
     rows = _Together.of(list(batches))
     table = _SeriesTable(topic, broker_count, grain)
-    begins, series, values = [0], [], []
+    for name in also:
+        table.add(name)
+    begins: list[int] = [0]
+    series: list[int] = []
     for begin, end in zip(rows.wants_begin[:-1].tolist(), rows.wants_begin[1:].tolist(), strict=True):
-        found = table.of(rows.wants[begin:end].tolist())
-        series += [number for number, _ in found]
-        values += [value for _, value in found]
+        series += sorted(table.of(rows.wants[begin:end].tolist()))
         begins.append(len(series))
     columns = table.columns()
-    edges = np.array(begins), np.array(series, np.int64), np.array(values, np.int64)
-    return Prepared(columns, list(table.numbers), list(_cells(rows, columns, *edges)))
+    cells = list(_cells(rows, columns, np.array(begins), np.array(series, np.int64)))
+    return Prepared(columns, list(table.numbers), cells)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,74 +106,80 @@ class _SeriesTable:
     """Numbers series as they are met."""
 
     def __init__(self, topic: TopicPlan, broker_count: int, grain: Grain) -> None:
-        self._topic, self._broker_count, self._grain = topic, broker_count, grain
-        self._collected = [
-            {at for at, part in enumerate(question.parts) if part.state in COLLECTED} for question in topic.questions
-        ]
-        self.numbers: dict[tuple[int, ...], int] = {}
-        self._rows: list[tuple[list[int], Question, int]] = []
+        self._questions = {question.id: question for question in topic.questions}
+        self._askers = {one.id: [(asker, _series_parts(asker, one)) for asker in one.askers] for one in topic.questions}
+        self._broker_count, self._grain = broker_count, grain
+        self.numbers: dict[SeriesName, int] = {}
+        self._rows: list[tuple[set[int], Question, int, bool]] = []
 
-    def of(self, wants: list[list[int]]) -> list[tuple[int, int]]:
-        """The series that want a publication, each once, and how many values each has of it."""
-        found: dict[int, int] = {}
+    def of(self, wants: list[list[int]]) -> set[int]:
+        """The series that want a publication; none of questions that are asked no more."""
+        found = set()
         for question, group, part, value in wants:
-            asked = self._topic.questions[question]
-            for place, asker in enumerate(asked.askers):
-                collected = _parts_of(asker) & self._collected[question]
-                if part in collected or (part < 0 and not collected):
-                    number = self._number(question, group, part, value, place, asker)
-                    found[number] = int(part >= 0 and asked.parts[part].state == "values")
-        return sorted(found.items())
+            for asker, parts in self._askers.get(question, ()):
+                if part in parts:
+                    who = (asker.name, asker.incarnation) if self._grain == "window" else None
+                    number = self.add((question, group, part, value, who))
+                    assert number is not None
+                    found.add(number)
+        return found
 
-    def _number(self, question: int, group: int, part: int, value: int, place: int, asker: Asker) -> int:
-        key = (question, group, part, value, *((place,) if self._grain == "window" else ()))
-        if key not in self.numbers:
-            self.numbers[key] = len(self.numbers)
-            self._rows.append(([], self._topic.questions[question], self._size(question, part, asker)))
-        brokers = self._rows[self.numbers[key]][0]
-        if asker.broker not in brokers:
-            brokers.append(asker.broker)
-        return self.numbers[key]
+    def add(self, name: SeriesName) -> int | None:
+        """The number of a series; None if nobody asks for it any more."""
+        if name in self.numbers:
+            return self.numbers[name]
+        question, _, part, _, who = name
+        several = self._askers.get(question, ())
+        askers = [one for one, parts in several if part in parts and who in (None, (one.name, one.incarnation))]
+        if not askers:
+            return None
+        asked = self._questions[question]
+        collects = any(one.id == part and one.state == "values" for one in asked.parts)
+        self._rows.append(({one.broker for one in askers}, asked, self._size(asked, part, askers[0]), collects))
+        self.numbers[name] = len(self.numbers)
+        return self.numbers[name]
 
-    def _size(self, question: int, part: int, asker: Asker) -> int:
-        asked = self._topic.questions[question]
-        if part >= 0:
-            return PARTIAL_BYTES if asked.parts[part].state == "values" else PARTIAL_BYTES + 8
+    def _size(self, asked: Question, part: int, asker: Asker) -> int:
+        if part != NOTHING:
+            return PARTIAL_BYTES
         parts = _parts_of(asker) if self._grain == "window" else set(range(len(asked.parts)))
         return PARTIAL_BYTES + sum(STATE_BYTES.get(asked.parts[at].state, 64) for at in parts)
 
     def columns(self) -> Series:
-        windows = [question.layout.window for _, question, _ in self._rows]
-        masks = [mask_of(brokers, self._broker_count) for brokers, _, _ in self._rows]
+        windows = [question.layout.window for _, question, _, _ in self._rows]
+        masks = [mask_of(brokers, self._broker_count) for brokers, _, _, _ in self._rows]
         return Series(
             np.array(masks, np.uint64).reshape(len(masks), word_count(self._broker_count)),
             np.array([window.size_us for window in windows], np.int64),
             np.array([window.shift_us for window in windows], np.int64),
-            np.array([size for _, _, size in self._rows], np.int64),
+            np.array([size for _, _, size, _ in self._rows], np.int64),
+            np.array([collects for _, _, _, collects in self._rows], np.bool_),
         )
+
+
+def _series_parts(asker: Asker, asked: Question) -> set[int]:
+    """The parts that somebody has series for: those that collect values, or else one that stands for all."""
+    collected = {asked.parts[at].id for at in _parts_of(asker) if asked.parts[at].state in COLLECTED}
+    return collected or {NOTHING}
 
 
 def _parts_of(asker: Asker) -> set[int]:
     return {part for _, _, part in asker.outputs} | {part for _, part in asker.having_measures}
 
 
-def _cells(rows: _Together, columns: Series, begins: Ints, series: Ints, values: Ints) -> Iterator[Lots]:
+def _cells(rows: _Together, columns: Series, begins: Ints, series: Ints) -> Iterator[Lots]:
     order = np.lexsort((rows.signature, rows.origin, rows.cell_us))
-    edges = np.flatnonzero(np.diff(rows.cell_us[order], prepend=np.nan)) if len(order) else order
-    for lots in np.split(order, edges[1:]):
-        if not len(lots):
-            continue
+    edges = np.flatnonzero(np.diff(rows.cell_us[order])) + 1
+    for lots in np.split(order, edges) if len(order) else ():
         begin_us = int(rows.cell_us[lots[0]])
         signature = rows.signature[lots]
         lengths = np.diff(begins)[signature]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        at = np.repeat(begins[:-1][signature], lengths) + within
-        of_edges = series[at]
-        shifts = begin_us // columns.shift_us[of_edges]
-        rest = columns.size_us[of_edges] % columns.shift_us[of_edges]
-        second = (rest > 0) & (begin_us - shifts * columns.shift_us[of_edges] >= rest)
+        of_edges = series[np.repeat(begins[:-1][signature], lengths) + within]
+        shift, rest = columns.shift_us[of_edges], columns.rest_us[of_edges]
+        shifts = begin_us // shift
+        second = (rest > 0) & (begin_us - shifts * shift >= rest)
         yield Lots(
             begin_us, rows.origin[lots], rows.messages[lots], rows.size_bytes[lots], rows.raw_at[signature],
             np.repeat(np.arange(len(lots)), lengths), of_edges, np.where(rest > 0, 2 * shifts + second, shifts),
-            values[at],
         )  # fmt: skip

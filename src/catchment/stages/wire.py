@@ -7,20 +7,24 @@ refused    reason          events refused    –
 late       broker          events dropped    –
 clock      broker          –                 latest time stamp, accepted events
 crossing   –               –                 per row: origin, wanted at, wanted raw at, messages, bytes
+lot        topic           –                 per lot: cell, origin, signature (2), messages, bytes
+signature  topic           –                 per signature: itself (2), wanted raw at
+want       topic           –                 per want: signature (2), question, group, part, value
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from catchment.stages.lots import LotRows
 from catchment.stages.matching import Crossings, PassResult
 from catchment.stages.packing import PACKED_SCHEMA, packed
 
-__all__ = ["crossings_from", "pass_rows", "pass_schema"]
+__all__ = ["LOT_KINDS", "crossings_from", "lot_tables", "lots_from", "pass_rows", "pass_schema"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,6 +55,9 @@ def pass_rows(result: PassResult, batch: pa.RecordBatch) -> list[pa.RecordBatch]
     clocks = sorted(result.clocks.items())
     rows += [_row(schema, "clock", broker, numbers=list(clock)) for broker, clock in clocks]
     rows += [_row(schema, "crossing", None, numbers=_flat_crossings(one)) for one in result.crossings]
+    for topic, lots in result.lots.items():
+        tables = zip(LOT_KINDS, lot_tables(lots), strict=True)
+        rows += [_row(schema, kind, topic, numbers=table.reshape(-1).tolist()) for kind, table in tables]
     return rows
 
 
@@ -64,6 +71,38 @@ def crossings_from(numbers: Iterable[int], words: int) -> Crossings:
         np.ascontiguousarray(masks[:, words:]),
         table[:, -2],
         table[:, -1],
+    )
+
+
+LOT_KINDS = ("lot", "signature", "want")
+
+
+def lot_tables(lots: LotRows) -> tuple[Ints, Ints, Ints]:
+    """Lots as tables of numbers, in the order of LOT_KINDS."""
+    counted = np.column_stack([lots.cell_us, lots.origin, lots.signature, lots.messages, lots.size_bytes])
+    owner = np.repeat(lots.known, np.diff(lots.wants_begin), axis=0)
+    return counted, np.column_stack([lots.known, lots.raw_at.view(np.int64)]), np.column_stack([owner, lots.wants])
+
+
+def lots_from(tables: Mapping[str, Ints], words: int) -> LotRows:
+    """The lots that rows of LOT_KINDS hold, by kind all of their numbers; what is known twice is kept once."""
+    counted = tables["lot"].reshape(-1, 6)
+    known = np.unique(tables["signature"].reshape(-1, 2 + words), axis=0)
+    wants = np.unique(tables["want"].reshape(-1, 6), axis=0)
+    # Both are in the order of signatures, so that each one's wants lie side by side.
+    place = {tuple(key): at for at, key in enumerate(known[:, :2].tolist())}
+    owner = np.array([place[tuple(key)] for key in wants[:, :2].tolist()], np.int64)
+    lengths = np.bincount(owner, minlength=len(known))
+    return LotRows(
+        counted[:, 0],
+        counted[:, 1],
+        counted[:, 2:4],
+        counted[:, 4],
+        counted[:, 5],
+        known[:, :2],
+        np.ascontiguousarray(known[:, 2:]).view(np.uint64),
+        np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+        wants[:, 2:],
     )
 
 

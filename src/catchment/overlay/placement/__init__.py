@@ -3,11 +3,14 @@
 from catchment.overlay.placement.adaptive import Adaptive, Knowledge
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import Fold, Lots, Series
+from catchment.overlay.placement.names import OPTIMAL, PLACEMENTS, carried_under, grain_of, make_placement
 from catchment.overlay.placement.offers import Offer, Placement
 from catchment.overlay.placement.optimal import Carried, Choose, each_link, lower_bound
 from catchment.overlay.placement.strategies import Cover, Early, Late
 
 __all__ = [
+    "OPTIMAL",
+    "PLACEMENTS",
     "Adaptive",
     "Carried",
     "Choose",
@@ -20,7 +23,10 @@ __all__ = [
     "Offer",
     "Placement",
     "Series",
+    "carried_under",
     "each_link",
+    "grain_of",
     "lower_bound",
+    "make_placement",
     "minimum_cover",
 ]

@@ -9,7 +9,9 @@ have been cheaper by a margin: without one, brokers near the balance change back
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +74,21 @@ class Adaptive(Placement):
     def sample(self, now_us: int) -> None:
         publications, partials = self._analyse(now_us)
         self._execute(self._plan(publications, partials))
+
+    def tables(self) -> dict[str, Ints]:
+        return {"touched": self.known.touched, "due": self.known.due}
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "aggregates": self.aggregates.tolist(),
+            "transitions": self.transitions,
+            "publications": self.known.publications.tolist(),
+        }
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        self.aggregates = np.array(facts["aggregates"], np.bool_)
+        self.transitions = facts["transitions"]
+        self.known.publications[:] = facts["publications"]
 
     def _monitor(self, offer: Offer) -> None:
         known, link = self.known, offer.link

@@ -14,8 +14,9 @@ Rule 3: under placements that hold, a lot waits at a link until one of the strid
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class Series:
     """Of the windows."""
     partial_bytes: Ints
     """Of one partial, without the values that it may hold."""
+    collects: Bools
+    """Whether partials hold a value of each publication: as many messages as there are values."""
 
     def __len__(self) -> int:
         return len(self.size_us)
@@ -86,8 +89,6 @@ class Lots:
     series: Ints
     slices: Ints
     """Of each edge, in the order of lots: the lot, and the series and slice that want it."""
-    values: Ints
-    """Of each edge, how many values a partial holds more for each publication: each of them counts as a message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,8 +117,6 @@ class Fold:
         """By link and series, the last slice or stride of which a partial crosses."""
         self._held: list[list[_Arrived]] = [[] for _ in range(links)]
         self._now_us, self._period_us = NEVER, NEVER
-        self._values: dict[tuple[int, int, int], int] = defaultdict(int)
-        """By link, series and window or stride, the values in partials that hold some."""
         self.publications = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
         self.partials = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
         self.forced = np.zeros(links, np.int64)
@@ -153,10 +152,11 @@ class Fold:
     def finish(self) -> None:
         """The input has ended, and everything closes."""
         self._close(FOR_EVER)
-        for (link, _, _), values in self._values.items():
-            self.partials.messages[link] += values - 1
-            self.partials.bytes[link] += VALUE_BYTES * values
-        self._values.clear()
+
+    def advance(self, now_us: int) -> None:
+        """All cells that begin before this time have been fed."""
+        if self._now_us != NEVER:
+            self._advance(now_us)
 
     def _advance(self, now_us: int) -> None:
         self._close(now_us)
@@ -187,6 +187,44 @@ class Fold:
                 self._held[link] = self._decide(link, held, arrived, ended)
             self._merge(link)
 
+    # -- to go on later ---------------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        """All that another fold needs to go on from here, in plain values; the counts start anew."""
+        return {
+            "now_us": self._now_us,
+            "period_us": self._period_us,
+            "touched": self._touched.tolist(),
+            "tables": {name: table.tolist() for name, table in self.placement.tables().items()},
+            "facts": self.placement.facts(),
+            "held": [[_plain(one) for one in held] for held in self._held],
+        }
+
+    def restore(self, saved: Mapping[str, Any], places: Sequence[int]) -> None:
+        """Go on from what was saved; `places` is where each series of then is now, below zero if it is no more."""
+        then = np.flatnonzero(np.array(places) >= 0)
+        now = np.array(places, np.int64)[then]
+        self._now_us, self._period_us = saved["now_us"], saved["period_us"]
+        tables = {"": self._touched, **self.placement.tables()}
+        for name, table in tables.items():
+            plain = saved["tables"][name] if name else saved["touched"]
+            table[:, now] = np.array(plain, np.int64).reshape(len(table), len(places))[:, then]
+        self.placement.recall(saved["facts"])
+        self._held = [[_arrived(one, np.array(places, np.int64)) for one in held] for held in saved["held"]]
+
+    @property
+    def is_open(self) -> Bools:
+        """Of each series, whether a window or stride that a partial was sent for may get more."""
+        last = self._touched.max(axis=0, initial=NEVER)
+        for table in self.placement.tables().values():
+            last = np.maximum(last, table.max(axis=0, initial=NEVER))
+        shifts = last if self._is_by_stride else last // self.series.step
+        is_open: Bools = (last != NEVER) & ((shifts + 1) * self.series.shift_us + self.series.size_us > self._now_us)
+        for held in self._held:
+            for one in held:
+                is_open[one.lots.series[one.edges]] = True
+        return is_open
+
     # -- at a link --------------------------------------------------------------------------------------------------
 
     def _wanted(self, link: int, one: _Arrived) -> _Arrived | None:
@@ -213,7 +251,7 @@ class Fold:
         lots = found.lots
         # What a regular subscription wants leaves at once; so does what no partial could tell in fewer messages.
         at_once = self._must(link, lots)
-        at_once[lots.lot[found.edges & (lots.values > 0)]] = True
+        at_once[lots.lot[found.edges & self.series.collects[lots.series]]] = True
         at_once &= found.rows
         self._cross(link, lots, at_once, found.edges & at_once[lots.lot], arrived)
         waits = found.rows & ~at_once
@@ -297,24 +335,22 @@ class Fold:
             first, behind = self.series.windows_around(series, slices)
             counts = behind - np.maximum(first, last // self.series.step[series] + 1)
         self._touched[link, series] = slices
-        self.partials.messages[link] += counts.sum()
+        self.partials.messages[link] += counts[~self.series.collects[series]].sum()
         self.partials.bytes[link] += (counts * self.series.partial_bytes[series]).sum()
 
     def _put_in(self, link: int, lots: Lots, edges: Ints) -> None:
         """Count the values of absorbed publications on all links that their partials will cross."""
-        edges = edges[lots.values[edges] > 0]
+        edges = edges[self.series.collects[lots.series[edges]]]
         if not len(edges):
             return
         series, slices = lots.series[edges], lots.slices[edges]
-        first, behind = (slices, slices + 1) if self._is_by_stride else self.series.windows_around(series, slices)
-        values = lots.weights[lots.lot[edges]] * lots.values[edges]
-        after = self._after(link)
-        for one, begin, end, count in zip(
-            *(column.tolist() for column in (series, first, behind, values)), strict=True
-        ):
-            for crossed in np.flatnonzero(after & self._beyond[:, one]).tolist():
-                for number in range(begin, end):
-                    self._values[crossed, one, number] += count
+        values = lots.weights[lots.lot[edges]]
+        if not self._is_by_stride:
+            first, behind = self.series.windows_around(series, slices)
+            values = values * (behind - first)
+        crossed = self._beyond[:, series] & self._after(link)[:, None]
+        self.partials.messages[:] += crossed @ values
+        self.partials.bytes[:] += VALUE_BYTES * (crossed @ values)
 
     def _after(self, link: int) -> Bools:
         """Which links what crosses this one may come to, and itself."""
@@ -322,6 +358,42 @@ class Fold:
         after: Bools = self._from_here[self.tree.links[link][0]] & ~self._from_here[starts, link]
         after[link] = True
         return after
+
+
+_COLUMNS = ("origin", "weights", "size_bytes", "raw_at", "lot", "series", "slices")
+
+
+def _plain(one: _Arrived) -> dict[str, Any]:
+    """Lots that wait, without those that do not."""
+    rows, edges = np.flatnonzero(one.rows), np.flatnonzero(one.edges)
+    place = np.zeros(len(one.rows), np.int64)
+    place[rows] = np.arange(len(rows))
+    lots = one.lots
+    chosen = {
+        "origin": lots.origin[rows],
+        "weights": lots.weights[rows],
+        "size_bytes": lots.size_bytes[rows],
+        "raw_at": lots.raw_at[rows].view(np.int64),
+        "lot": place[lots.lot[edges]],
+        "series": lots.series[edges],
+        "slices": lots.slices[edges],
+    }
+    return {"begin_us": lots.begin_us, **{name: column.tolist() for name, column in chosen.items()}}
+
+
+def _arrived(plain: Mapping[str, Any], places: Ints) -> _Arrived:
+    columns = {name: np.array(plain[name], np.int64) for name in _COLUMNS}
+    known = places[columns["series"]] >= 0
+    edges = {name: columns[name][known] for name in ("lot", "series", "slices")}
+    edges["series"] = places[edges["series"]]
+    raw_at = columns["raw_at"].reshape(len(columns["origin"]), -1).view(np.uint64)
+    lots = Lots(
+        plain["begin_us"], columns["origin"], columns["weights"], columns["size_bytes"], raw_at,
+        edges["lot"], edges["series"], edges["slices"],
+    )  # fmt: skip
+    # Who is wanted by nobody any more waits for nothing.
+    rows = np.bincount(edges["lot"], minlength=len(lots.weights)) > 0
+    return _Arrived(lots, rows, np.ones(len(edges["lot"]), np.bool_))
 
 
 def tree_order(tree: Tree) -> list[int]:

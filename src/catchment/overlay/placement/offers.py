@@ -7,8 +7,9 @@ each window, or one for each stride. A stride lies between the ends of two neigh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -63,3 +64,14 @@ class Placement:
 
     def sample(self, now_us: int) -> None:
         """A period has ended."""
+
+    def tables(self) -> dict[str, Ints]:
+        """What it remembers by link and series, as arrays that whoever brings it back may fill."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """What else it remembers, in plain values."""
+        return {}
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        """Become what one was that had these facts."""

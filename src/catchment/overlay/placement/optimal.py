@@ -81,7 +81,6 @@ class _Every:
     lot: Ints
     series: Ints
     slices: Ints
-    values: Ints
 
     @classmethod
     def of(cls, cells: Sequence[Lots]) -> _Every:
@@ -96,7 +95,6 @@ class _Every:
             np.concatenate([one.lot + first for one, first in zip(cells, firsts.tolist(), strict=True)]),
             np.concatenate([one.series for one in cells]),
             np.concatenate([one.slices for one in cells]),
-            np.concatenate([one.values for one in cells]),
         )
 
 
@@ -119,7 +117,7 @@ class _Asked:
         must = self.from_here & wanted_raw
         edges = self.from_here[every.lot] & self.beyond[every.series]
         crosses = np.zeros(len(must), np.bool_) if self.forced_too else must.copy()
-        crosses[every.lot[edges & (every.values > 0)]] = True
+        crosses[every.lot[edges & self.series.collects[every.series]]] = True
         edges &= ~crosses[every.lot]
         crosses |= must
         lot, series, slices = every.lot[edges], every.series[edges], every.slices[edges]

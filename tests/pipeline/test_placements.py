@@ -1,0 +1,125 @@
+"""The traffic that Spark reports for each placement is what walking every publication over every link counts."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from catchment import Overlay, Subscription, replay, stream
+from catchment.model.errors import ConfigurationError
+from catchment.overlay.placement import PLACEMENTS
+from tests.stages.test_placing import TOPIC, Placing, cases
+from tests.stages.walking import Walk
+
+pytestmark = pytest.mark.spark
+
+few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def reported(spark: SparkSession, case: tuple[Any, ...], placement: Any) -> dict[tuple[str, str], int]:
+    overlay, schema, events, asked = case
+    frame = spark.createDataFrame(events).repartition(2)
+    run = replay(
+        spark, frame, overlay=overlay, subscriptions=asked, schema={TOPIC: schema}, placement=placement,
+        sampling_period="1 second",
+    )  # fmt: skip
+    found: dict[tuple[str, str], int] = {}
+    for row in run.traffic.collect():
+        if row.kind != "notification":
+            found[row.source, row.target] = found.get((row.source, row.target), 0) + row.messages
+    return found
+
+
+def without_zeros(counts: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    return {link: count for link, count in counts.items() if count}
+
+
+@given(case=cases(one_window=True))
+@few
+def test_traffic_of_every_placement(spark: SparkSession, case: tuple[Any, ...]) -> None:
+    overlay, schema, events, asked = case
+    walk = Walk(overlay, events, asked, TOPIC, schema)
+    expected = {
+        "late": walk.late(),
+        "early": walk.early(),
+        "optimal": walk.bound(by_window=True),
+        "cover": walk.bound(by_window=False),
+        "adaptive": Placing(*case).carried("adaptive"),
+    }
+    assert set(expected) == set(PLACEMENTS)
+    for placement, counts in expected.items():
+        assert reported(spark, case, placement) == without_zeros(counts), placement
+
+
+def streamed(
+    spark: SparkSession, case: tuple[Any, ...], placement: Any, files: int, stops_after: int | None = None
+) -> dict[tuple[str, str], int]:
+    """What a stream over so many files reports, stopped and taken up again after some of them."""
+    overlay, schema, events, asked = case
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "in"
+        source.mkdir()
+        edges = [round(len(events) * number / files) for number in range(files + 1)]
+
+        def run(numbers: range) -> Any:
+            for number in numbers:
+                begin, end = edges[number : number + 2]
+                file = source / f"{number:03d}.parquet"
+                pq.write_table(events.slice(begin, end - begin), file)
+                os.utime(file, (number, number))  # Spark takes the oldest first
+            reader = spark.readStream.schema(from_arrow_schema(events.schema)).option("maxFilesPerTrigger", 1)
+            job = stream(
+                spark, reader.parquet(str(source)), checkpoint=f"{folder}/checkpoint", subscriptions=asked,
+                overlay=overlay, schema={TOPIC: schema}, placement=placement, trigger="available now",
+                sampling_period="1 second",
+            )  # fmt: skip
+            job.await_termination(300)
+            return job
+
+        if stops_after is not None:
+            run(range(stops_after)).stop()
+        job = run(range(stops_after or 0, files))
+        job.end()
+        assert job.status()["dropped"] == 0
+        found: dict[tuple[str, str], int] = {}
+        for row in job.traffic.collect():
+            if row.kind != "notification":
+                found[row.source, row.target] = found.get((row.source, row.target), 0) + row.messages
+        return found
+
+
+@given(
+    case=cases(),
+    placement=st.sampled_from([one for one in PLACEMENTS if one != "optimal"]),
+    stops_after=st.none() | st.integers(1, 2),
+)
+@settings(few, max_examples=8)
+def test_a_stream_sends_what_a_replay_sends(
+    spark: SparkSession, case: tuple[Any, ...], placement: str, stops_after: int | None
+) -> None:
+    overlay, schema, events, asked = case
+    case = (overlay, schema, events.sort_by("ts"), asked)
+    assert streamed(spark, case, placement, 3, stops_after) == reported(spark, case, placement)
+
+
+def test_a_stream_cannot_know_the_optimum(spark: SparkSession) -> None:
+    events = spark.readStream.format("rate").load().selectExpr("value AS event_id", "'t' AS topic", "'b1' AS broker")
+    with pytest.raises(ConfigurationError, match=r"placement is 'optimal'; accepted are late, early, adaptive, cover$"):
+        stream(spark, events, checkpoint="unused", placement="optimal")
+
+
+def test_a_placement_that_nobody_knows(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([], "event_id int, topic string, broker string, ts timestamp, n int")
+    asked = [Subscription("s", "b1", sql="SELECT count(*) FROM t GROUP BY window(ts, '1 second')")]
+    overlay = Overlay.from_links([("b1", "b2")])
+    with pytest.raises(ConfigurationError, match="placement is 'soon'; accepted are late, early, adaptive, cover, opt"):
+        replay(spark, frame, subscriptions=asked, overlay=overlay, placement="soon")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="sampling_period is '0 seconds'; accepted is a duration of more than"):
+        replay(spark, frame, subscriptions=asked, overlay=overlay, placement="adaptive", sampling_period="0 seconds")
