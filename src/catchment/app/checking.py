@@ -191,13 +191,22 @@ def _cells(asked: Aggregate) -> tuple[Window, tuple[str, ...]]:
     return asked.window, asked.group_keys
 
 
+_TRAVELLING = {
+    "late": "publications",
+    "early": "partials",
+    "adaptive": "publications or partials, whichever were fewer lately,",
+    "cover": "the cheapest mix of publications and partials",
+    "optimal": "the cheapest mix of publications and partials, known in hindsight,",
+}
+
+
 def _placed(asked: Subscription, query: Query, job: Configuration) -> dict[str, Any]:
     if job.overlay is None:
         return {"broker": "none: there is no overlay"}
     broker = asked.at if asked.at is not None else job.overlay.brokers[0]
     here = job.overlay.require(broker)
     hops = shortest_paths(job.overlay).distance[here]
-    travelling = "partials" if query.aggregate is not None and job.options.placement == "early" else "publications"
+    travelling = _TRAVELLING[job.options.placement] if query.aggregate is not None else "publications"
     return {
         "broker": broker,
         "neighbours": list(job.overlay.neighbours(broker)),

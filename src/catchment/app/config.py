@@ -59,6 +59,7 @@ class Options:
     lateness: str = "0 seconds"
     delivery: str = "final"
     placement: str = "early"
+    sampling_period: str = "2 seconds"
     deduplicate: bool = False
     checkpoint: str | None = None
     trigger: str = "1 second"
@@ -333,6 +334,7 @@ def _options(whole: Section, folder: Path) -> Options:
         lateness=_duration(section, "lateness", "0 seconds"),
         delivery=section.choice("delivery", ("final", "revisions"), "final"),
         placement=section.choice("placement", PLACEMENTS, "early"),
+        sampling_period=_duration(section, "sampling_period", "2 seconds"),
         deduplicate=section.flag("deduplicate", False),
         checkpoint=None if checkpoint is None else _located(folder, checkpoint),
         trigger=AVAILABLE_NOW if section.raw("trigger") == AVAILABLE_NOW else _duration(section, "trigger", "1 second"),

@@ -47,6 +47,7 @@ def replay(
     window: Annotated[str | None, typer.Option(help="Of drawn subscriptions: '1 hour/10 minutes'.")] = None,
     regular_share: Annotated[float, typer.Option(help="Of drawn subscriptions, how many want events.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Of what is drawn and made up.", min=0)] = 1,
+    placement: Annotated[str | None, typer.Option(help="late, early, adaptive, cover or optimal.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace results that are there.")] = False,
     verify: Annotated[bool, typer.Option(help="Compare with the oracle; exit with 1 if anything differs.")] = False,
@@ -75,8 +76,8 @@ def replay(
             source=str(source), subscriptions=subscriptions, topic=topic, attributes=attributes, broker=broker,
             file_format=format,
         )  # fmt: skip
-    if master is not None:
-        job = replace(job, options=replace(job.options, master=master))
+    chosen = _given(master=master, placement=placement)
+    job = replace(job, options=replace(job.options, **chosen))
     replayed = replay_job(job, output=output, overwrite=overwrite, check_with_oracle=verify, steps=Steps())
     if as_json:
         print_json(asdict(replayed))
@@ -218,7 +219,7 @@ def bench_simulation(
 @reported
 def bench_placement(
     data: Annotated[Path | None, typer.Option(help="A folder with stock and traffic; else generated.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=2, help="How long each run is; 1,000 unless given.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=2, help="How long each run is; 100 unless given.")] = None,
     quick: Annotated[bool, typer.Option(help="Short runs of some points.")] = False,
     as_json: JsonOption = False,
 ) -> None:

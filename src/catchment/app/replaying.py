@@ -165,6 +165,7 @@ def replay_job(
         lateness=options.lateness,
         delivery=options.delivery,  # type: ignore[arg-type]
         deduplicate=options.deduplicate,
+        sampling_period=options.sampling_period,
     )
     with steps.step("events read"):
         events = publications.count()

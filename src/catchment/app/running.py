@@ -140,6 +140,7 @@ def run_job(
             sink=sink,
             trigger=options.trigger,
             idle_after=options.idle_after,
+            sampling_period=options.sampling_period,
         )
     aside: Quarantine | None = None
     if opened.quarantined is not None:

@@ -64,6 +64,13 @@ class Run:
         shared = Choice("shared", "one pass is kept for all results")
         return replace(self, choice=shared, _rows=rows)
 
+    def under(self, placement: Placement) -> Run:
+        """The same run, whose `traffic` is that of another placement."""
+        check_options(placement=placement, delivery="final", lateness="0 seconds")
+        other = replace(self, placement=placement)
+        # What one pass yielded may not tell enough for it.
+        return other if other._for_traffic == self._for_traffic else replace(other, _rows=None)
+
     def unpersist(self) -> None:
         if self._rows is not None:
             self._rows.unpersist()
