@@ -1,7 +1,10 @@
 """Folding links is what walking every publication over every link counts; and no placement beats the bound."""
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,8 +13,9 @@ from hypothesis import strategies as st
 
 from catchment import Overlay, Schema, Subscription
 from catchment.model.events import as_events
-from catchment.overlay import topic_tree
+from catchment.overlay import Tree, topic_tree
 from catchment.overlay.placement import (
+    PLACEMENTS,
     Adaptive,
     Choose,
     Cover,
@@ -19,15 +23,18 @@ from catchment.overlay.placement import (
     Fold,
     Knowledge,
     Late,
+    Lots,
     Placement,
+    Series,
     carried_under,
     each_link,
     grain_of,
     lower_bound,
+    make_placement,
     minimum_cover,
 )
 from catchment.overlay.placement.offers import Grain
-from catchment.stages import Active, compile_plan, lots_of, origins_of, prepared_lots
+from catchment.stages import Active, Prepared, compile_plan, lots_of, origins_of, prepared_lots
 from catchment.stages.lots import LotRows
 from tests.model import strategies
 from tests.overlay.overlays import overlays
@@ -76,6 +83,9 @@ class Placing:
         prepared = prepared_lots(self._topic, self._brokers, self._rows, placement.grain)
         fold = Fold(self.tree, placement, prepared.series).run(prepared.cells)
         return self._named(fold.publications.messages + fold.partials.messages)
+
+    def prepared(self, grain: Grain) -> Prepared:
+        return prepared_lots(self._topic, self._brokers, self._rows, grain)
 
     def carried(self, name: str) -> dict[tuple[str, str], int]:
         prepared = prepared_lots(self._topic, self._brokers, self._rows, grain_of(name))
@@ -139,6 +149,78 @@ def test_cover_is_never_above_late_whatever_windows_there_are(case: tuple) -> No
     placing = Placing(*case)
     covered, late = placing.counts(Cover()), placing.counts(Late())
     assert all(covered[link] <= late[link] for link in covered)
+
+
+class Watched(Fold):
+    """Notes how each publication reaches each of those who want it in a partial."""
+
+    def __init__(self, tree: Tree, placement: Placement, series: Series) -> None:
+        super().__init__(tree, placement, series)
+        self.told: Counter[tuple[int, int, int, int]] = Counter()
+        bits = np.unpackbits(series.brokers.astype("<u8").view(np.uint8), axis=1, bitorder="little")
+        self.askers = [np.flatnonzero(row).tolist() for row in bits]
+
+    def _put_in(self, link: int, lots: Lots, edges: np.ndarray) -> None:  # type: ignore[type-arg]
+        super()._put_in(link, lots, edges)
+        for edge in edges.tolist():
+            self._note(lots, edge, [at for at in self.askers[lots.series[edge]] if not self._from_here[at, link]])
+
+    def _cross(self, link: int, lots: Lots, rows: Any, edges: Any, arrived: Any) -> None:
+        super()._cross(link, lots, rows, edges, arrived)
+        target = self.tree.links[link][1]
+        for edge in np.flatnonzero(edges).tolist():
+            self._note(lots, edge, [at for at in self.askers[lots.series[edge]] if at == target])
+
+    def _note(self, lots: Lots, edge: int, askers: list[int]) -> None:
+        for at in askers:
+            self.told[lots.begin_us, int(lots.lot[edge]), int(lots.series[edge]), at] += 1
+
+
+@given(cases(), st.sampled_from([name for name in PLACEMENTS if name != "optimal"]))
+@settings(max_examples=200, deadline=None)
+def test_everyone_is_told_of_every_publication_once(case: tuple, name: str) -> None:  # type: ignore[type-arg]
+    placing = Placing(*case)
+    prepared = placing.prepared(grain_of(name))
+    watched = Watched(placing.tree, make_placement(name, placing.tree, prepared.series, 1_000_000), prepared.series)
+    watched.run(prepared.cells)
+    expected = {
+        (cell.begin_us, int(lot), int(series), at)
+        for cell in prepared.cells
+        for lot, series in zip(cell.lot, cell.series, strict=True)
+        for at in watched.askers[series]
+        if at != cell.origin[lot]
+    }
+    assert watched.told == Counter(expected)
+
+
+@given(cases(), st.sampled_from(["late", "early", "adaptive", "selective"]))
+@settings(max_examples=60, deadline=None)
+def test_no_placement_by_window_is_below_the_bound_on_any_link(case: tuple, name: str) -> None:  # type: ignore[type-arg]
+    placing = Placing(*case)
+    carried, bound = placing.carried(name), placing.bound()
+    assert all(carried[link] >= bound[link] for link in bound)
+
+
+@given(cases(), st.sampled_from(["adaptive", "selective", "cover"]), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_fold_goes_on_where_another_left_off(case: tuple, name: str, data: st.DataObject) -> None:  # type: ignore[type-arg]
+    placing = Placing(*case)
+    prepared = placing.prepared(grain_of(name))
+    cut = data.draw(st.integers(0, len(prepared.cells)))
+
+    def fold() -> Fold:
+        return Fold(placing.tree, make_placement(name, placing.tree, prepared.series, 1_000_000), prepared.series)
+
+    before, after = fold(), fold()
+    for cell in prepared.cells[:cut]:
+        before.feed(cell)
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(before.saved()))
+    after.restore(saved, range(len(prepared.series)))
+    after.run(prepared.cells[cut:])
+    whole = fold().run(prepared.cells)
+    for kind in ("publications", "partials"):
+        parts = getattr(before, kind).messages + getattr(after, kind).messages
+        assert parts.tolist() == getattr(whole, kind).messages.tolist()
 
 
 @given(cases(), st.booleans())

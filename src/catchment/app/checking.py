@@ -195,6 +195,7 @@ _TRAVELLING = {
     "late": "publications",
     "early": "partials",
     "adaptive": "publications or partials, whichever were fewer lately,",
+    "selective": "publications or partials, whichever were fewer lately for it,",
     "cover": "the cheapest mix of publications and partials",
     "optimal": "the cheapest mix of publications and partials, known in hindsight,",
 }

@@ -24,6 +24,7 @@ from catchment.overlay.placement import (
     Fold,
     Knowledge,
     Offer,
+    Selective,
     each_link,
     minimum_cover,
 )
@@ -33,7 +34,7 @@ from catchment.workloads import debs14_links
 
 __all__ = ["BOUND", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", "measure_all"]
 
-PLACEMENTS = ("late", "early", "adaptive", "cover")
+PLACEMENTS = ("late", "early", "adaptive", "selective", "cover")
 BOUND = "bound"
 EVENTS_AT_ONCE = 65_536
 PROGRESS_S = 2.0
@@ -121,10 +122,12 @@ def measure(point: Point, rows: pa.Table) -> Measured:
     run = _Run(point, rows)
     tree, by_window, by_stride = run.tree, run.prepared("window"), run.prepared("stride")
     adaptive = Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us)
+    selective = Selective(tree, by_window.series, period_us=point.sampling_period_us)
     sent = {
         "late": _decided(tree, _all_publications, by_window),
         "early": _decided(tree, _all_partials, by_window, forced_too=True),
         "adaptive": _folded(tree, adaptive, by_window),
+        "selective": _folded(tree, selective, by_window),
         "cover": _decided(tree, minimum_cover, by_stride, "stride"),
         BOUND: _decided(tree, minimum_cover, by_window),
     }

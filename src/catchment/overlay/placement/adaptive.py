@@ -16,14 +16,30 @@ from typing import Any
 import numpy as np
 
 from catchment.overlay.placement.folding import Series
-from catchment.overlay.placement.offers import Bools, Ints, Offer, Placement
+from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer, Placement
 from catchment.overlay.trees import Tree
 
-__all__ = ["Adaptive", "Knowledge"]
+__all__ = ["MARGIN", "MESSAGES", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
 
 NEVER = -(2**62)
 PERIOD_US = 2_000_000
 MARGIN = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a message costs: itself, each of its bytes, and the next broker's work on it, in any one unit."""
+
+    message: float = 1.0
+    byte: float = 0.0
+    match: float = 0.0
+    """Of a publication."""
+    merge: float = 0.0
+    """Of a partial."""
+
+
+MESSAGES = Cost()
+"""Nothing but messages counts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,8 +52,9 @@ class Knowledge:
     size_us: Ints
     shift_us: Ints
     """Of the windows of each series."""
-    publications: Ints = field(init=False)
-    """By link, those of this period that only aggregate subscriptions want."""
+    partial_bytes: Ints
+    publications: Floats = field(init=False)
+    """By link, what those of this period cost that only aggregate subscriptions want."""
     touched: Ints = field(init=False)
     """By link and series, the last slice that a publication was wanted in."""
     due: Ints = field(init=False)
@@ -47,11 +64,11 @@ class Knowledge:
     def of(cls, tree: Tree, series: Series) -> Knowledge:
         """Nothing seen yet, at all brokers of a tree."""
         sources = np.array([source for source, _ in tree.links], np.int64)
-        return cls(len(tree.brokers), sources, series.size_us, series.shift_us)
+        return cls(len(tree.brokers), sources, series.size_us, series.shift_us, series.partial_bytes)
 
     def __post_init__(self) -> None:
         links, series = len(self.broker_of), len(self.size_us)
-        self.publications = np.zeros(links, np.int64)
+        self.publications = np.zeros(links)
         self.touched = np.full((links, series), NEVER, np.int64)
         self.due = np.full((links, series), NEVER, np.int64)
 
@@ -61,8 +78,10 @@ class Adaptive(Placement):
 
     name = "adaptive"
 
-    def __init__(self, known: Knowledge, *, period_us: int = PERIOD_US, margin: float = MARGIN) -> None:
-        self.known, self.period_us, self.margin = known, period_us, margin
+    def __init__(
+        self, known: Knowledge, *, period_us: int = PERIOD_US, margin: float = MARGIN, cost: Cost = MESSAGES
+    ) -> None:
+        self.known, self.period_us, self.margin, self.cost = known, period_us, margin, cost
         self.aggregates = np.zeros(known.brokers, np.bool_)
         """The mode of each broker."""
         self.transitions = 0
@@ -94,24 +113,37 @@ class Adaptive(Placement):
         known, link = self.known, offer.link
         offered = np.zeros(len(offer.weights), np.bool_)
         offered[offer.lot] = True
-        known.publications[link] += offer.weights[offered & ~offer.must].sum()
+        known.publications[link] += self._raw_cost(offer)[offered & ~offer.must].sum()
         known.touched[link, offer.series] = offer.slices
         known.due[link, offer.series[offer.due]] = offer.slices[offer.due]
 
-    def _analyse(self, now_us: int) -> tuple[Ints, Ints]:
-        """By broker, the publications of the period, and the partials that would have been sent for them."""
+    def _raw_cost(self, offer: Offer) -> Floats:
+        """Of each lot, what it costs to let it cross as it is."""
+        return offer.weights * (self.cost.message + self.cost.match) + offer.size_bytes * self.cost.byte
+
+    def _partial_costs(self, now_us: int) -> Floats:
+        """By link and series, what partials would have cost in the period that ends now."""
         known = self.known
         assert self.period_us is not None
         step = np.where(known.size_us % known.shift_us, 2, 1)
         first = (now_us - self.period_us - known.size_us) // known.shift_us + 1
         last = (now_us - known.size_us) // known.shift_us
-        partials = np.minimum(last, known.touched // step) - np.maximum(first, known.due // step + 1) + 1
-        per_link = np.maximum(partials, 0).sum(axis=1)
-        counts = [np.bincount(known.broker_of, of, known.brokers) for of in (known.publications, per_link)]
-        known.publications[:] = 0
-        return counts[0].astype(np.int64), counts[1].astype(np.int64)
+        windows = np.minimum(last, known.touched // step) - np.maximum(first, known.due // step + 1) + 1
+        each = self.cost.message + self.cost.merge + known.partial_bytes * self.cost.byte
+        costs: Floats = np.maximum(windows, 0) * each
+        return costs
 
-    def _plan(self, publications: Ints, partials: Ints) -> Bools:
+    def _analyse(self, now_us: int) -> tuple[Floats, Floats]:
+        """By broker, what the publications of the period cost, and what the partials would have that they are in."""
+        known = self.known
+        per_link = self._partial_costs(now_us).sum(axis=1)
+        costs = [np.zeros(known.brokers), np.zeros(known.brokers)]
+        for of_brokers, of_links in zip(costs, (known.publications, per_link), strict=True):
+            np.add.at(of_brokers, known.broker_of, of_links)
+        known.publications[:] = 0
+        return costs[0], costs[1]
+
+    def _plan(self, publications: Floats, partials: Floats) -> Bools:
         """The mode that each broker should have."""
         margin = np.where(self.aggregates, 1 - self.margin, 1 + self.margin)
         return publications > partials * margin

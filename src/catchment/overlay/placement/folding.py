@@ -280,7 +280,9 @@ class Fold:
             due |= self._touched[before, columns] == of_column
         must = np.concatenate([self._must(link, piece.lots) & piece.rows for piece in pieces])
         weights = np.concatenate([piece.lots.weights for piece in pieces])
-        offer = Offer(self.tree.links[link][0], link, weights, must, lot, column, columns, of_column, due)
+        size_bytes = np.concatenate([piece.lots.size_bytes for piece in pieces])
+        source = self.tree.links[link][0]
+        offer = Offer(source, link, weights, size_bytes, must, lot, column, columns, of_column, due)
         absorbed = self.placement.absorb(offer)
         crosses = must.copy()
         crosses[lot[~absorbed]] = True

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Grain", "Ints", "Offer", "Placement"]
+__all__ = ["Bools", "Floats", "Grain", "Ints", "Offer", "Placement"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Grain = Literal["window", "stride"]
 
 
@@ -32,6 +33,8 @@ class Offer:
     link: int
     weights: Ints
     """Of each lot, how many publications it is."""
+    size_bytes: Ints
+    """Of each lot, all of it."""
     must: Bools
     """Of each lot, whether a regular subscription on the other side wants it, so that it crosses anyway."""
     lot: Ints

@@ -1,0 +1,130 @@
+"""Adaptive placement subscription by subscription, coordinated between neighbours: section 8 of the paper, built.
+
+A broker decides for each of its links which series are sent as partials there. Publications all of whose series are go
+into these; the others cross as they are, and serve everyone. Which choice would have been the cheapest for the last
+period is again a minimum vertex cover: between what was published, in sets that the same series want, and the series,
+each as dear as its partials would have been.
+
+Neighbours tell each other how far things go: what a broker does not absorb for a series, its neighbour may absorb on
+the next link; till there, each link costs the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from catchment.overlay.placement.adaptive import MARGIN, MESSAGES, PERIOD_US, Adaptive, Cost, Knowledge
+from catchment.overlay.placement.covers import minimum_cover
+from catchment.overlay.placement.folding import Series, tree_order
+from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer
+from catchment.overlay.traffic import meets
+from catchment.overlay.trees import Tree
+
+__all__ = ["Selective"]
+
+UNITS = 1_000
+"""A message, in the whole numbers that covers are found in."""
+Wanted = dict[bytes, float]
+"""Sets of series, as the bytes of their rising numbers, and what the publications cost that they wanted."""
+
+
+class Selective(Adaptive):
+    """Which series to aggregate, link by link, as the last period would have had it."""
+
+    name = "selective"
+
+    def __init__(
+        self,
+        tree: Tree,
+        series: Series,
+        *,
+        period_us: int = PERIOD_US,
+        margin: float = MARGIN,
+        cost: Cost = MESSAGES,
+        coordinated: bool = True,
+    ) -> None:
+        super().__init__(Knowledge.of(tree, series), period_us=period_us, margin=margin, cost=cost)
+        links = len(tree.links)
+        self.chosen = np.zeros((links, len(series)), np.int64)
+        """By link and series, 1 if partials are sent."""
+        self._coordinated = coordinated
+        self._wanted: list[Wanted] = [{} for _ in range(links)]
+        self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
+        self._backwards = tree_order(tree)[::-1]
+        self._next = [[c for c, (s, t) in enumerate(tree.links) if s == v and t != u] for u, v in tree.links]
+
+    def absorb(self, offer: Offer) -> Bools:
+        self._monitor(offer)
+        self._remember(offer)
+        chosen = self.chosen[offer.link, offer.series][offer.column] > 0
+        stays = np.bincount(offer.lot[~chosen], minlength=len(offer.weights)) == 0
+        # What crosses anyway serves everyone.
+        absorbed: Bools = (stays & ~offer.must)[offer.lot]
+        return absorbed
+
+    def _remember(self, offer: Offer) -> None:
+        """Add up what publications cost, by the set of series that want them."""
+        if not len(offer.lot):
+            return
+        wanted = self._wanted[offer.link]
+        raw = self._raw_cost(offer)
+        order = np.argsort(offer.lot, kind="stable")
+        lots, begins = np.unique(offer.lot[order], return_index=True)
+        series = offer.series[offer.column[order]]
+        for lot, of_lot in zip(lots.tolist(), np.split(series, begins[1:]), strict=True):
+            if not offer.must[lot]:
+                key = np.sort(of_lot).tobytes()
+                wanted[key] = wanted.get(key, 0.0) + float(raw[lot])
+
+    def sample(self, now_us: int) -> None:
+        partials = self._partial_costs(now_us)
+        reach = self._reach()
+        wanted = np.zeros_like(self.chosen)
+        for link, sets in enumerate(self._wanted):
+            wanted[link] = self._cheapest(link, sets, partials[link], reach[link])
+        self.known.publications[:] = 0
+        self._wanted = [{} for _ in self._wanted]
+        self.transitions += int((wanted != self.chosen).sum())
+        self.chosen = wanted
+
+    def _reach(self) -> Ints:
+        """By link and series, how many links it is to whoever aggregates next."""
+        reach = np.ones(self.chosen.shape, np.int64)
+        if self._coordinated:
+            for link in self._backwards:
+                for after in self._next[link]:
+                    reach[link] += self._beyond[after] * (1 - self.chosen[after]) * reach[after]
+        return reach
+
+    def _cheapest(self, link: int, sets: Wanted, partials: Floats, reach: Ints) -> Ints:
+        """The series to aggregate on a link; those of which nothing was heard stay as they are."""
+        found: Ints = self.chosen[link].copy()
+        if not sets:
+            return found
+        members = [np.frombuffer(key, np.int64) for key in sets]
+        lengths = [len(one) for one in members]
+        series = np.concatenate(members)
+        columns, column = np.unique(series, return_inverse=True)
+        owner = np.repeat(np.arange(len(members)), lengths)
+        far = np.array([reach[one].max() for one in members])
+        raw = np.rint(np.fromiter(sets.values(), np.float64) * far * UNITS).astype(np.int64)
+        # A change must be worth it.
+        bias = np.where(found[columns] > 0, 1 - self.margin, 1 + self.margin)
+        each = np.rint(partials[columns] * reach[columns] * bias * UNITS).astype(np.int64)
+        _, taken = minimum_cover(owner, column, np.maximum(raw, 1), each)
+        found[columns] = taken
+        return found
+
+    def tables(self) -> dict[str, Ints]:
+        return {**super().tables(), "chosen": self.chosen}
+
+    def facts(self) -> dict[str, Any]:
+        sets = [[[np.frombuffer(key, np.int64).tolist(), cost] for key, cost in one.items()] for one in self._wanted]
+        return {**super().facts(), "wanted": sets}
+
+    def recall(self, facts: Mapping[str, Any]) -> None:
+        super().recall(facts)
+        self._wanted = [{np.array(key, np.int64).tobytes(): cost for key, cost in one} for one in facts["wanted"]]
