@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from catchment.lab import bench_placement
+from catchment.lab.debs14.adversary import reversed_trend
 from catchment.lab.debs14.points import workload
 
 
@@ -26,6 +27,13 @@ def test_every_point_is_run_under_every_placement(spark: SparkSession) -> None:
     bench_placement.print_report(result, Console(file=page, width=80))
     assert "…" not in page.getvalue()
     assert max(map(len, page.getvalue().splitlines())) <= 80
+
+
+def test_an_adversary_defeats_a_strategy_that_only_looks_back() -> None:
+    adaptive, cover = reversed_trend("adaptive", 40), reversed_trend("cover", 40)
+    assert adaptive.reversals == 39
+    assert adaptive.messages > max(adaptive.late, adaptive.early) > 10 * adaptive.optimal
+    assert cover.messages == cover.optimal
 
 
 def test_the_workload_is_what_the_paper_gives() -> None:

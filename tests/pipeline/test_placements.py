@@ -112,9 +112,7 @@ def test_a_stream_sends_what_a_replay_sends(
 
 def test_a_stream_cannot_know_the_optimum(spark: SparkSession) -> None:
     events = spark.readStream.format("rate").load().selectExpr("value AS event_id", "'t' AS topic", "'b1' AS broker")
-    with pytest.raises(
-        ConfigurationError, match=r"placement is 'optimal'; .*, selective, cover$"
-    ):
+    with pytest.raises(ConfigurationError, match=r"placement is 'optimal'; .*, selective, cover$"):
         stream(spark, events, checkpoint="unused", placement="optimal")
 
 
@@ -122,9 +120,7 @@ def test_a_placement_that_nobody_knows(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "event_id int, topic string, broker string, ts timestamp, n int")
     asked = [Subscription("s", "b1", sql="SELECT count(*) FROM t GROUP BY window(ts, '1 second')")]
     overlay = Overlay.from_links([("b1", "b2")])
-    with pytest.raises(
-        ConfigurationError, match="placement is 'soon'; accepted are late, early, adaptive"
-    ):
+    with pytest.raises(ConfigurationError, match="placement is 'soon'; accepted are late, early, adaptive"):
         replay(spark, frame, subscriptions=asked, overlay=overlay, placement="soon")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="sampling_period is '0 seconds'; accepted is a duration of more than"):
         replay(spark, frame, subscriptions=asked, overlay=overlay, placement="adaptive", sampling_period="0 seconds")
