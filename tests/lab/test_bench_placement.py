@@ -10,12 +10,14 @@ from catchment.lab import bench_placement
 from catchment.lab.debs14.adversary import reversed_trend
 from catchment.lab.debs14.points import workload
 
+POINTS = [point for point in workload().points if point.figure != "8b"]
+
 
 @pytest.mark.spark
 def test_every_point_is_run_under_every_placement(spark: SparkSession) -> None:
     heard: list[str] = []
     result = bench_placement.run(spark=spark, seconds=4.0, every=7, report=heard.append)
-    assert [one["point"]["figure"] for one in result["measured"]] == [p.figure for p in workload().points[::7]]
+    assert [one["point"]["figure"] for one in result["measured"]] == [p.figure for p in POINTS[::7]]
     for one in result["measured"]:
         messages = {name: sent["publications"] + sent["partials"] for name, sent in one["sent"].items()}
         assert set(messages) == {"late", "early", "adaptive", "selective", "cover", "bound"}

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,8 @@ few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthC
 def reported(spark: SparkSession, case: tuple[Any, ...], placement: Any) -> dict[tuple[str, str], int]:
     overlay, schema, events, asked = case
     frame = spark.createDataFrame(events).repartition(2)
-    run = replay(
-        spark, frame, overlay=overlay, subscriptions=asked, schema={TOPIC: schema}, placement=placement,
-        sampling_period="1 second",
-    )  # fmt: skip
+    asking = {"overlay": overlay, "subscriptions": asked, "schema": {TOPIC: schema}, "sampling_period": "1 second"}
+    run = replay(spark, frame, placement=placement, **asking)
     found: dict[tuple[str, str], int] = {}
     for row in run.traffic.collect():
         if row.kind != "notification":
@@ -57,6 +56,25 @@ def test_traffic_of_every_placement(spark: SparkSession, case: tuple[Any, ...]) 
     assert set(expected) == set(PLACEMENTS)
     for placement, counts in expected.items():
         assert reported(spark, case, placement) == without_zeros(counts), placement
+
+
+def test_the_same_run_under_another_placement(spark: SparkSession) -> None:
+    rows = [(n, TOPIC, f"b{1 + n % 2}", datetime.fromtimestamp(n, UTC), n) for n in range(40)]
+    frame = spark.createDataFrame(rows, "event_id int, topic string, broker string, ts timestamp, n int")
+    sql = f"SELECT sum(n) FROM {TOPIC} WHERE n >= {{}} GROUP BY window(ts, '8 seconds', '2 seconds')"
+    asked = [Subscription(f"s{n}", "b3", sql=sql.format(n)) for n in range(3)]
+    overlay = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
+    late = replay(spark, frame, subscriptions=asked, overlay=overlay, placement="late").persist()
+    totals = {}
+    for placement in PLACEMENTS:
+        traffic = late.under(placement).traffic.where("kind != 'notification'")  # type: ignore[arg-type]
+        alone = replay(spark, frame, subscriptions=asked, overlay=overlay, placement=placement)  # type: ignore[arg-type]
+        assert sorted(traffic.collect()) == sorted(alone.traffic.where("kind != 'notification'").collect())
+        totals[placement] = sum(row.messages for row in traffic.collect())
+    late.unpersist()
+    # Those of b1 cross both links, those of b2 the second.
+    assert totals["late"] == 60
+    assert totals["cover"] <= totals["optimal"] <= min(totals["late"], totals["early"], totals["adaptive"])
 
 
 def streamed(

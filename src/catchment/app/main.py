@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +13,7 @@ import typer
 from rich.console import Console
 
 from catchment.app.failures import reported
-from catchment.app.printing import print_json
+from catchment.app.printing import print_json, print_rows
 
 __all__ = ["app", "main"]
 
@@ -24,6 +26,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure speed, next to other ways of doing the same.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+reproduce = typer.Typer(help="Run the experiments of the papers, and draw their figures.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
@@ -228,6 +232,29 @@ def bench_placement(
     _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **_given(folder=data, seconds=seconds)})
 
 
+@reproduce.command("debs14")
+@reported
+def reproduce_debs14(
+    data: Annotated[Path | None, typer.Option(help="A folder with stock and traffic; else generated.")] = None,
+    output: Annotated[Path, typer.Option(help="The folder of the report page.")] = Path("catchment-debs14"),
+    quick: Annotated[bool, typer.Option(help="Short runs of some points.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The figures of the DEBS'14 paper about messages, next to what it says of them."""
+    from catchment.lab.debs14.reproducing import QUICK
+    from catchment.lab.debs14.reproducing import reproduce as run_all
+
+    with _telling("measuring") as report:
+        found = run_all(output=output, folder=data, report=report, **(QUICK if quick else {}))
+    claims = [{"figure": figure, "words": words, **asdict(one)} for figure, words, one in found.claims]
+    if as_json:
+        print_json({"page": str(found.page), "claims": claims})
+        return
+    rows = [[one["figure"], one["words"], "agrees" if one["holds"] else "differs", one["figures"]] for one in claims]
+    print_rows("What the paper says", ["figure", "words", "here", "by these figures"], rows)
+    Console(highlight=False, soft_wrap=True).print(f"The page is {found.page}", markup=False)
+
+
 @app.command()
 @reported
 def calibrate(as_json: JsonOption = False) -> None:
@@ -255,16 +282,23 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _bench(name: str, as_json: bool, **options: Any) -> None:
-    measured = import_module(name)
+@contextmanager
+def _telling(title: str) -> Iterator[Callable[[str], None]]:
+    """Something to tell progress to: a line that changes on a terminal, lines elsewhere."""
     console = Console(stderr=True, highlight=False)
-    with console.status("measuring") as status:
+    with console.status(title) as status:
 
         def report(line: str) -> None:
             status.update(line)
             if not console.is_terminal:
                 console.print(line, markup=False)
 
+        yield report
+
+
+def _bench(name: str, as_json: bool, **options: Any) -> None:
+    measured = import_module(name)
+    with _telling("measuring") as report:
         result = measured.run(report=report, **options)
     print_json(result) if as_json else measured.print_report(result)
 

@@ -47,7 +47,7 @@ def run(
     `folder` has the real data in `stock` and `traffic`; without it they are generated. `seconds` is how long each run
     is: the paper's are of 1,000; `every` leaves points out.
     """
-    points = workload().shortened(seconds).points[::every]
+    points = [one for one in workload().shortened(seconds).points if one.vary != "sampling_period_s"][::every]
     folders: dict[Data, str | None] = {data: None if folder is None else str(folder / data) for data in DATA}
     report("reading the data")
     measured = measure_all(spark or spark_session("catchment bench placement"), points, folders, report)

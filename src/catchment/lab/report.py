@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from catchment.lab.drawing import FAINT, INK, PAPER, STYLE, figure_axes, new_figure, svg_of
+
 if TYPE_CHECKING:
     from catchment.lab.demo import Shown
 
 __all__ = ["write_report"]
 
-# Drawn in colours that stand for something, which become variables of the page: so one picture fits both themes.
-_COLOURS = {"#101010": "ink", "#707070": "faint", "#c05010": "late", "#107080": "early", "#fefefe": "paper"}
-_INK, _FAINT, _LATE, _EARLY, _PAPER = _COLOURS
+_LATE, _EARLY = "#c05010", "#107080"
 
 
 def write_report(shown: Shown) -> Path:
@@ -34,6 +32,7 @@ def _page(shown: Shown) -> str:
     facts, told = shown.facts, shown.verification
     late, early = facts["messages late"], facts["messages early"]
     return _PAGE.substitute(
+        style=STYLE,
         lead=(
             f"{facts['events']:,} readings of road sensors enter at {len(shown.deployment.publishers)} brokers. "
             f"{facts['subscriptions']} subscriptions wait at {len(shown.deployment.subscribers)}. One pass on Spark "
@@ -84,44 +83,6 @@ def _rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 # Pictures ----------------------------------------------------------------------------------------------------------
 
 
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.patch.set_alpha(0.0)
-    return figure
-
-
-def _axes(figure: Any, *, title: str, across: str, up: str) -> Any:
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0.0)
-    axes.set_title(title, loc="left", color=_INK, fontsize=12, fontweight="bold", pad=10)
-    axes.set_xlabel(across, color=_FAINT)
-    axes.set_ylabel(up, color=_FAINT)
-    axes.tick_params(colors=_FAINT, labelsize=9, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(_FAINT)
-    return axes
-
-
-def _svg(figure: Any, label: str) -> str:
-    import matplotlib as mpl
-
-    text = io.StringIO()
-    # Text stays text, in the page's own font; ids and dates would make every page differ.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-    drawn = text.getvalue()
-    drawn = drawn[drawn.index("<svg") :]
-    for colour, name in _COLOURS.items():
-        drawn = drawn.replace(colour, f"var(--{name})")
-    drawn = re.sub(r"font: ([^;\"]*?)'[^;\"]*", r"font: \1var(--font)", drawn)
-    drawn = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", drawn, count=1)
-    drawn = re.sub(r'<svg ([^>]*?)height="[^"]*"', r"<svg \1", drawn, count=1)
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
-
-
 def _places(shown: Shown) -> dict[str, tuple[float, float]]:
     """Core brokers in a row, their edge brokers around them."""
     cores = sorted({end for link in shown.deployment.links for end in link if end.startswith("core")})
@@ -139,7 +100,7 @@ def _places(shown: Shown) -> dict[str, tuple[float, float]]:
 
 
 def _overlay(shown: Shown, placement: str) -> str:
-    figure = _figure(6.4, 3.0)
+    figure = new_figure(6.4, 3.0)
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.patch.set_alpha(0.0)
@@ -149,24 +110,24 @@ def _overlay(shown: Shown, placement: str) -> str:
     for one, other, late, early in shown.links:
         messages = late if placement == "late" else early
         (x1, y1), (x2, y2) = places[one], places[other]
-        axes.plot([x1, x2], [y1, y2], color=_FAINT, linewidth=0.8, zorder=1)
+        axes.plot([x1, x2], [y1, y2], color=FAINT, linewidth=0.8, zorder=1)
         axes.plot([x1, x2], [y1, y2], color=colour, linewidth=22 * messages / most, solid_capstyle="butt", zorder=2)
         share = 0.5 if one.startswith("core") and other.startswith("core") else 0.56
         axes.text(
             x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, _short(messages), ha="center", va="center", fontsize=8,
-            color=_INK, zorder=4, bbox={"boxstyle": "round,pad=0.18", "facecolor": _PAPER, "edgecolor": "none"},
+            color=INK, zorder=4, bbox={"boxstyle": "round,pad=0.18", "facecolor": PAPER, "edgecolor": "none"},
         )  # fmt: skip
     for broker, (x, y) in places.items():
         core = broker.startswith("core")
-        axes.plot([x], [y], "o", markersize=17 if core else 21, color=_PAPER, markeredgecolor=_INK, zorder=5)
-        axes.text(x, y, _role(shown, broker), ha="center", va="center", fontsize=8.5, color=_INK, zorder=6)
+        axes.plot([x], [y], "o", markersize=17 if core else 21, color=PAPER, markeredgecolor=INK, zorder=5)
+        axes.text(x, y, _role(shown, broker), ha="center", va="center", fontsize=8.5, color=INK, zorder=6)
         offset = 0.36 if y > 0 else -0.36
         if not core:
-            axes.text(x, y + offset, broker, ha="center", va="center", fontsize=8, color=_FAINT, zorder=6)
+            axes.text(x, y + offset, broker, ha="center", va="center", fontsize=8, color=FAINT, zorder=6)
     axes.set_xlim(-1.2, 2.4 * 3 + 1.2)
     axes.set_ylim(-2.05, 2.05)
     axes.set_aspect("equal")
-    return _svg(figure, f"the overlay with links as wide as their traffic under {placement} placement")
+    return svg_of(figure, f"the overlay with links as wide as their traffic under {placement} placement")
 
 
 def _role(shown: Shown, broker: str) -> str:
@@ -179,80 +140,51 @@ def _short(count: int) -> str:
 
 
 def _bars(shown: Shown) -> str:
-    figure = _figure(6.4, 5.2)
-    axes = _axes(figure, title="Messages on each link", across="messages, both directions", up="")
+    figure = new_figure(6.4, 5.2)
+    axes = figure_axes(figure, title="Messages on each link", across="messages, both directions", up="")
     at = np.arange(len(shown.links))
     for offset, column, colour, name in ((-0.19, 2, _LATE, "late"), (0.19, 3, _EARLY, "early")):
         axes.barh(at + offset, [link[column] for link in shown.links], 0.36, color=colour, label=name)
     axes.set_yticks(at, [f"{one} – {other}" for one, other, _, _ in shown.links])
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(lambda value, _: _short(int(value)))
-    axes.legend(
-        frameon=False, labelcolor=_INK, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.3
-    )
-    return _svg(figure, "messages on each link under late and early placement")
+    axes.legend(frameon=False, labelcolor=INK, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.3)
+    return svg_of(figure, "messages on each link under late and early placement")
 
 
 def _along(shown: Shown) -> str:
     from matplotlib.dates import DateFormatter, MinuteLocator
 
-    figure = _figure(13.2, 3.1)
-    axes = _axes(figure, title="One subscription's answer over time", across="end of the window, UTC", up="km/h")
+    figure = new_figure(13.2, 3.1)
+    axes = figure_axes(figure, title="One subscription's answer over time", across="end of the window, UTC", up="km/h")
     times = [datetime.fromtimestamp(end / 1e6, UTC) for end, _, _ in shown.along]
     axes.plot(times, [value for _, value, _ in shown.along], color=_EARLY, linewidth=1.6)
     axes.xaxis.set_major_locator(MinuteLocator())  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M", tz=UTC))  # type: ignore[no-untyped-call]
     axes.margins(x=0.01)
-    axes.grid(axis="y", color=_FAINT, alpha=0.25, linewidth=0.6)
-    return _svg(figure, "one subscription's values, window by window")
+    axes.grid(axis="y", color=FAINT, alpha=0.25, linewidth=0.6)
+    return svg_of(figure, "one subscription's values, window by window")
 
 
 def _matches(shown: Shown) -> str:
-    figure = _figure(6.4, 5.2)
-    axes = _axes(
+    figure = new_figure(6.4, 5.2)
+    axes = figure_axes(
         figure, title="How many subscriptions an event interests", across="subscriptions matched", up="share of events"
     )
     share = shown.matches / max(1, shown.matches.sum())
     axes.bar(np.arange(len(share)), share, 0.84, color=_EARLY)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(axis="y", color=_FAINT, alpha=0.25, linewidth=0.6)
+    axes.grid(axis="y", color=FAINT, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
-    return _svg(figure, "share of events by how many subscriptions they match")
+    return svg_of(figure, "share of events by how many subscriptions they match")
 
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Catchment demo</title>
 <style>
-:root { color-scheme: light dark; --font: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
-  --paper: #fbfaf7; --card: #ffffff; --ink: #1d2326; --faint: #6b7478; --line: #e4e2dc; --late: #c9581c;
-  --early: #12788a; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181a; --card: #1c2225; --ink: #e8ebe9; --faint: #98a3a6;
-  --line: #2d3639; --late: #f0935c; --early: #4fc0d0; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 var(--font); }
-main { max-width: 1120px; margin: 0 auto; padding: 40px 24px 56px; }
-h1 { font-size: 34px; line-height: 1.15; margin: 0 0 8px; letter-spacing: -.02em; }
-h2 { font-size: 20px; margin: 40px 0 4px; }
-p { margin: 0 0 14px; max-width: 72ch; } .faint, figcaption { color: var(--faint); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: 12px; margin: 26px 0 8px; }
-.tile, figure { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 14px 16px; } .tile b { display: block; font-size: 26px; letter-spacing: -.01em; }
-.tile span { color: var(--faint); font-size: 13.5px; line-height: 1.35; display: block; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 14px; }
-@media (max-width: 520px) { .pair { grid-template-columns: 1fr; } }
-figure { margin: 12px 0 0; padding: 12px 14px; --paper: var(--card); }
-figure svg { width: 100%; height: auto; display: block; }
-figcaption { font-size: 14px; margin-top: 6px; } figcaption b { color: var(--ink); }
-.late { color: var(--late); } .early { color: var(--early); }
-table { border-collapse: collapse; font-size: 15px; margin-top: 10px; }
-th { text-align: left; color: var(--faint); font-weight: 500; }
-th, td { padding: 5px 28px 5px 0; border-bottom: 1px solid var(--line); }
-td:nth-child(n+3), th:nth-child(n+3) { text-align: right; font-variant-numeric: tabular-nums; }
-code { font: 14px ui-monospace, "DejaVu Sans Mono", monospace; background: var(--card); border: 1px solid var(--line);
-  border-radius: 5px; padding: 1px 6px; }
-</style></head><body><main>
+$style</style></head><body><main>
 <h1>Every answer from one pass</h1>
 <p>$lead</p>
 <div class="tiles">$tiles</div>

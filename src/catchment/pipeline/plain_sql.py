@@ -57,6 +57,9 @@ def _answered(
         "_question IS NOT NULL"
     )
     sliced = _aggregated(matched, ["_question", "_slice", *keys], _created(states))
+    if len(questions) == 1 and not keys:
+        # One question has few slices: to put them together where they are is quicker than to spread them once more.
+        sliced = sliced.coalesce(1)
     spread = sliced.selectExpr("*", f"explode({_windows(window)}) AS _window")
     merged = _aggregated(spread, ["_question", "_window", *keys], _merged(states))
     group = ", ".join(f"{literal_sql(name)}, CAST({name_sql(name)} AS STRING)" for name in layout.group_keys)

@@ -32,10 +32,12 @@ from catchment.overlay.placement.offers import Bools, Grain, Ints
 from catchment.stages import Active, LotRows, Prepared, compile_plan, lots_of, origins_of, prepared_lots
 from catchment.workloads import debs14_links
 
-__all__ = ["BOUND", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", "measure_all"]
+__all__ = ["BOUND", "DESCRIBED", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", "measure_all"]
 
 PLACEMENTS = ("late", "early", "adaptive", "selective", "cover")
 BOUND = "bound"
+DESCRIBED = "adaptive as described"
+"""Without a margin."""
 EVENTS_AT_ONCE = 65_536
 PROGRESS_S = 2.0
 
@@ -131,6 +133,9 @@ def measure(point: Point, rows: pa.Table) -> Measured:
         "cover": _decided(tree, minimum_cover, by_stride, "stride"),
         BOUND: _decided(tree, minimum_cover, by_window),
     }
+    if point.vary == "sampling_period_s":
+        described = Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us, margin=0.0)
+        sent[DESCRIBED] = _folded(tree, described, by_window)
     notified = run.delivered + _windows(by_window)
     return Measured(point, run.events, sum(len(one.cell_us) for one in run.lots), notified, sent)
 

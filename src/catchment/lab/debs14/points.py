@@ -53,9 +53,13 @@ class Point:
     window: tuple[str, str]
     selectivity: float
     seconds: float
-    sampling_period_us: int
+    sampling_period_s: float
     seed: int
     start_us: int
+
+    @property
+    def sampling_period_us(self) -> int:
+        return round(self.sampling_period_s * 1e6)
 
     @property
     def at(self) -> float:
@@ -70,8 +74,8 @@ class Workload:
 
     points: tuple[Point, ...]
 
-    def of(self, data: Data) -> list[Point]:
-        return [point for point in self.points if point.data == data]
+    def of(self, figure: str) -> list[Point]:
+        return [point for point in self.points if point.figure == figure]
 
     def shortened(self, seconds: float) -> Workload:
         """The same points, each for a shorter time."""
@@ -91,7 +95,7 @@ def _points(sweep: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Poin
         "window": tuple(given[sweep["data"]]["window"]),
         "selectivity": given[sweep["data"]]["selectivity"],
         "seconds": float(given["seconds"]),
-        "sampling_period_us": round(given["sampling_period_s"] * 1e6),
+        "sampling_period_s": given["sampling_period_s"],
         "seed": given["seed"],
         "start_us": round(start.timestamp() * 1e6),
     }

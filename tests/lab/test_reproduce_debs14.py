@@ -1,0 +1,29 @@
+"""`reproduce debs14` at a small size: a page with every figure, and every sentence of the paper judged."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from catchment.lab.debs14.claims import CLAIMS
+from catchment.lab.debs14.reproducing import DRAWN, reproduce
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_page_has_every_figure_and_every_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    found = reproduce(output=tmp_path / "page", seconds=6.0, every=8, spark=spark)
+    page = found.page.read_text()
+    assert page.count("<svg ") == len(DRAWN)
+    assert page.count("<q>") == len(CLAIMS) == len(found.claims)
+    assert {claim.figure for claim in CLAIMS} == set(DRAWN)
+    assert page.count(">agrees</b>") == sum(one.holds for _, _, one in found.claims)
+    # What does not depend on how long runs are.
+    held = {(figure, words): one.holds for figure, words, one in found.claims}
+    assert held["6a", "At low publication rates LATE generates fewer messages than EARLY."]
+    assert held["6b", "When the rate increases, EARLY generates significantly fewer."]
+    behind = json.loads((tmp_path / "page" / "measured.json").read_text())
+    assert len(behind) == len(found.measured)
+    for figure in DRAWN:
+        assert len({one.point.at for one in found.measured if one.point.figure == figure}) >= 2
