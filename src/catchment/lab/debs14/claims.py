@@ -26,6 +26,8 @@ class Claim:
     words: str
     check: Callable[[Sequence[Measured]], Found]
     """Called with the figure's points in order."""
+    otherwise: str = ""
+    """Why it may not hold here."""
 
 
 def messages_of(one: Measured, placement: str) -> int:
@@ -77,9 +79,15 @@ def _late_loses_its_disadvantage(points: Sequence[Measured]) -> Found:
     return Found(first > last, f"late / early: {first:.2f} at {_at(points[0])}, {last:.2f} at {_at(points[-1])}")
 
 
-def _transitions(points: Sequence[Measured]) -> Found:
-    most = max(one.sent["adaptive"].transitions for one in points)
-    return Found(True, f"at most {most:,} transitions at a point here, where a change must be worth a fifth")
+def _transitions(paper: int) -> Callable[[Sequence[Measured]], Found]:
+    """About as many changes of mode as the paper counts, in runs as long as its own."""
+
+    def check(points: Sequence[Measured]) -> Found:
+        most = max(one.sent["adaptive"].transitions for one in points)
+        expected = paper * points[0].point.seconds / 1000
+        return Found(most >= expected / 2, f"at most {most:,} at a point, in runs of {points[0].point.seconds:g} s")
+
+    return check
 
 
 def _falls(points: Sequence[Measured]) -> Found:
@@ -98,35 +106,43 @@ def _short_periods_cost(points: Sequence[Measured]) -> Found:
     most = max(one.sent[DESCRIBED].transitions for one in points)
     ours = max(one.sent["adaptive"].transitions for one in points)
     return Found(
-        short > long,
+        short > 1.05 * long,
         f"as described {short / max(long, 1):.2f} times the messages at {_at(points[0])} s of those at "
         f"{_at(points[-1])} s, up to {most:,} transitions; with a margin up to {ours:,}",
     )
 
+
+MARGIN = "A broker here changes its mode only if that is worth a fifth, which removes the oscillation."
+MANY = "At this rate, beyond some hundred subscriptions, an event is in so many windows that partials outnumber events."
+BALANCE = "One mode for a broker loses at some links what it gains at others; selective, by subscription, does gain."
+STEADY = "Published at an even rate, and counted by the windows that really ended, a short period is no worse a sample."
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("6a", "At low publication rates LATE generates fewer messages than EARLY.", _below(0, "late", "early")),
     Claim("6a", "When the rate increases, EARLY generates significantly fewer.", _below(-1, "early", "late")),
     Claim("6a", "At low rates ADAPTIVE generates a similar number as LATE.", _like(0, "adaptive", "late")),
     Claim("6a", "Beyond 500 pubs/s the gap between ADAPTIVE and EARLY is diminished.", _like(-1, "adaptive", "early")),
-    Claim("6a", "Over 1000 transitions between 50 and 300 pubs/s, at most 330 at 1033.", _transitions),
+    Claim("6a", "Over 1000 transitions between 50 and 300 pubs/s, at most 330 at 1033.", _transitions(1000), MARGIN),
     Claim("6b", "At low publication rates LATE generates fewer messages than EARLY.", _below(0, "late", "early")),
     Claim("6b", "When the rate increases, EARLY generates significantly fewer.", _below(-1, "early", "late")),
     Claim("6b", "For high rates ADAPTIVE is close to EARLY.", _like(-1, "adaptive", "early")),
-    Claim("6b", "Only 284 transitions.", _transitions),
+    Claim("6b", "Only 284 transitions.", _transitions(284), MARGIN),
     Claim("6c", "LATE performs better than EARLY.", _everywhere("late", "early")),
     Claim(
         "6c", "The difference increases with subscriptions; EARLY sends up to 1.8 times LATE.", _early_grows_over_late
     ),
     Claim("6c", "ADAPTIVE sends a similar number of messages as LATE.", _like(-1, "adaptive", "late")),
-    Claim("6d", "EARLY performs better than LATE.", _everywhere("early", "late")),
+    Claim("6d", "EARLY performs better than LATE.", _everywhere("early", "late"), MANY),
     Claim(
         "6d", "With 45 subscriptions LATE sends 1.8 times more, at 990 only 1.2 times.", _late_loses_its_disadvantage
     ),
     Claim("6e", "When the share of aggregates increases, LATE reduces its messages.", _falls),
-    Claim("6e", "With a mix, ADAPTIVE achieves the most reduction.", _adaptive_is_best_in_the_middle),
+    Claim("6e", "With a mix, ADAPTIVE achieves the most reduction.", _adaptive_is_best_in_the_middle, BALANCE),
     Claim("6e", "With only aggregates ADAPTIVE performs similarly to EARLY.", _like(-1, "adaptive", "early")),
     Claim(
-        "8b", "Short sampling periods cause up to 7,838 transitions and up to 55% more messages.", _short_periods_cost
+        "8b",
+        "Short sampling periods cause up to 7,838 transitions and up to 55% more messages.",
+        _short_periods_cost,
+        STEADY,
     ),
 )

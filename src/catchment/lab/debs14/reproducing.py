@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from catchment.lab.debs14.claims import CLAIMS, Found, messages_of
+from catchment.lab.debs14.claims import CLAIMS, Claim, Found, messages_of
 from catchment.lab.debs14.measuring import BOUND, DESCRIBED, Measured, measure_all
 from catchment.lab.debs14.points import DATA, Data, workload
 from catchment.lab.drawing import COLOURS, FAINT, INK, STYLE, figure_axes, new_figure, svg_of
@@ -61,13 +61,20 @@ def reproduce(
     folders: dict[Data, str | None] = {data: None if folder is None else str(folder / data) for data in DATA}
     measured = measure_all(spark or spark_session("catchment reproduce debs14"), points, folders, report)
     by_figure = {figure: [one for one in measured if one.point.figure == figure] for figure in DRAWN}
-    claims = [(claim.figure, claim.words, claim.check(by_figure[claim.figure])) for claim in CLAIMS]
+    claims = [(claim.figure, claim.words, _judged(claim, by_figure[claim.figure])) for claim in CLAIMS]
     output.mkdir(parents=True, exist_ok=True)
     page = output / "index.html"
     page.write_text(_page(by_figure, claims, real=folder is not None), encoding="utf-8")
     plain = json.dumps([asdict(one) for one in measured], indent=1)
     (output / "measured.json").write_text(plain, encoding="utf-8")
     return Reproduced(page, measured, claims)
+
+
+def _judged(claim: Claim, points: Sequence[Measured]) -> Found:
+    found = claim.check(points)
+    if found.holds or not claim.otherwise:
+        return found
+    return Found(False, f"{found.figures}. {claim.otherwise}")
 
 
 def _thinned(points: Sequence[Any], every: int) -> list[Any]:
