@@ -66,14 +66,17 @@ class OngoingTraffic:
         if watermark_us is not None:
             until_us = int(cells_of(np.array([watermark_us]), windows, self._period_us)[0])
         due = [_between(one, None, until_us) for one in lots]
-        names: list[SeriesName] = [_name(plain) for plain in before.get("series", [])]
+        known: list[SeriesName] = [_name(plain) for plain in before.get("series", [])]
+        # What no open window needs is not remembered any longer.
+        names = [name for name, is_open in zip(known, before.get("open", []), strict=True) if is_open]
         prepared = prepared_lots(plan.topics[topic], len(self._tree.brokers), due, grain_of(self._placement), names)
         fold = Fold(
             self._tree, make_placement(self._placement, self._tree, prepared.series, self._period_us), prepared.series
         )
         if "fold" in before:
-            numbers = {name: number for number, name in enumerate(prepared.names)}
-            fold.restore(before["fold"], [numbers.get(name, -1) for name in names])
+            kept = set(names)
+            numbers = {name: number for number, name in enumerate(prepared.names) if name in kept}
+            fold.restore(before["fold"], [numbers.get(name, -1) for name in known])
         for cell in prepared.cells:
             fold.feed(cell)
         if until_us is None:
@@ -89,7 +92,7 @@ class OngoingTraffic:
             kind: np.concatenate([table[at].reshape(-1) for table in tables]).tolist()
             for at, kind in enumerate(LOT_KINDS)
         }
-        return {**waiting, "series": names, "fold": fold.saved()}
+        return {**waiting, "series": names, "open": fold.is_open.tolist(), "fold": fold.saved()}
 
 
 def _name(plain: Any) -> SeriesName:

@@ -104,7 +104,7 @@ class Adaptive(Placement):
             "publications": self.known.publications.tolist(),
         }
 
-    def recall(self, facts: Mapping[str, Any]) -> None:
+    def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
         self.aggregates = np.array(facts["aggregates"], np.bool_)
         self.transitions = facts["transitions"]
         self.known.publications[:] = facts["publications"]

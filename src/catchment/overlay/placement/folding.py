@@ -202,19 +202,20 @@ class Fold:
 
     def restore(self, saved: Mapping[str, Any], places: Sequence[int]) -> None:
         """Go on from what was saved; `places` is where each series of then is now, below zero if it is no more."""
-        then = np.flatnonzero(np.array(places) >= 0)
-        now = np.array(places, np.int64)[then]
+        there = np.array(places, np.int64)
+        then = np.flatnonzero(there >= 0)
+        now = there[then]
         self._now_us, self._period_us = saved["now_us"], saved["period_us"]
         tables = {"": self._touched, **self.placement.tables()}
         for name, table in tables.items():
             plain = saved["tables"][name] if name else saved["touched"]
             table[:, now] = np.array(plain, np.int64).reshape(len(table), len(places))[:, then]
-        self.placement.recall(saved["facts"])
-        self._held = [[_arrived(one, np.array(places, np.int64)) for one in held] for held in saved["held"]]
+        self.placement.recall(saved["facts"], there)
+        self._held = [[_arrived(one, there) for one in held] for held in saved["held"]]
 
     @property
     def is_open(self) -> Bools:
-        """Of each series, whether a window or stride that a partial was sent for may get more."""
+        """Of each series, whether it still matters: whether one of its windows that something was seen for is open."""
         last = self._touched.max(axis=0, initial=NEVER)
         for table in self.placement.tables().values():
             last = np.maximum(last, table.max(axis=0, initial=NEVER))

@@ -76,5 +76,5 @@ class Placement:
         """What else it remembers, in plain values."""
         return {}
 
-    def recall(self, facts: Mapping[str, Any]) -> None:
-        """Become what one was that had these facts."""
+    def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
+        """Become what one was that had these facts; `places` is where each series of then is now, or below zero."""

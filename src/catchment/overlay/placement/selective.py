@@ -125,6 +125,12 @@ class Selective(Adaptive):
         sets = [[[np.frombuffer(key, np.int64).tolist(), cost] for key, cost in one.items()] for one in self._wanted]
         return {**super().facts(), "wanted": sets}
 
-    def recall(self, facts: Mapping[str, Any]) -> None:
-        super().recall(facts)
-        self._wanted = [{np.array(key, np.int64).tobytes(): cost for key, cost in one} for one in facts["wanted"]]
+    def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
+        super().recall(facts, places)
+        self._wanted = [{} for _ in facts["wanted"]]
+        for wanted, sets in zip(self._wanted, facts["wanted"], strict=True):
+            for numbers, cost in sets:
+                now = places[np.array(numbers, np.int64)]
+                key = np.sort(now[now >= 0]).tobytes()
+                if key:
+                    wanted[key] = wanted.get(key, 0.0) + cost
