@@ -285,7 +285,7 @@ def _measure(
     for engine, (action, _) in actions.items():
         report(f"{size} subscriptions: {engine}, warming up")
         meters[engine] = [_metered(action)]
-    for round_ in range(SHORT_TIMES * repetitions):
+    for round_ in range(SHORT_TIMES * repetitions if repetitions > 1 else 1):
         for engine, (action, _) in actions.items():
             last_s = meters[engine][-1].wall_s
             if last_s <= (SHORT_S if round_ >= repetitions else LONG_S):
