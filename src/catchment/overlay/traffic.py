@@ -60,6 +60,10 @@ class LinkCounts:
     messages: Counts
     bytes: Counts
 
+    @classmethod
+    def none(cls, links: int) -> LinkCounts:
+        return cls(np.zeros(links, np.int64), np.zeros(links, np.int64))
+
     def __add__(self, other: LinkCounts) -> LinkCounts:
         return LinkCounts(self.messages + other.messages, self.bytes + other.bytes)
 
@@ -141,7 +145,7 @@ def traffic_table(
 
 
 def _count(tree: Tree, crosses: Callable[[slice], _Crossing], messages: Indices, size_bytes: Indices) -> LinkCounts:
-    counts = LinkCounts(np.zeros(len(tree.links), dtype=np.int64), np.zeros(len(tree.links), dtype=np.int64))
+    counts = LinkCounts.none(len(tree.links))
     step = max(1, _CHUNK_CELLS // max(1, len(tree.links)))
     for start in range(0, len(messages), step):
         rows = slice(start, start + step)

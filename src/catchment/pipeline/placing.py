@@ -46,8 +46,8 @@ class OngoingTraffic:
     ) -> tuple[LinkCounts, LinkCounts]:
         """Publications and partials of all cells that the watermark has passed; of all there are, if it is None."""
         links = len(self._tree.links)
-        publications = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
-        partials = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+        publications = LinkCounts.none(links)
+        partials = LinkCounts.none(links)
         for topic in sorted({*fresh, *self._topics}):
             fold = self._fold(topic, plan, fresh.get(topic), watermark_us)
             if fold is not None:

@@ -60,8 +60,8 @@ def publications_of(tree: Tree, placement: Placement, crossings: Iterable[int]) 
 def carried_by_lots(tree: Tree, plan: Plan, placement: Placement, period_us: int, rows: Iterable[Any]) -> Carried:
     """Folds the lots of each topic over the tree's links. `rows` are those of LOT_KINDS."""
     links = len(tree.links)
-    publications = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
-    partials = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+    publications = LinkCounts.none(links)
+    partials = LinkCounts.none(links)
     for topic, lots in lots_by_topic(rows, word_count(len(tree.brokers))).items():
         prepared = prepared_lots(plan.topics[topic], len(tree.brokers), [lots], grain_of(placement))
         carried = carried_under(placement, tree, prepared.series, prepared.cells, period_us)

@@ -20,7 +20,7 @@ from catchment.stages.finishing import PARTIAL_BYTES, STATE_BYTES
 from catchment.stages.lots import COLLECTED, NOTHING, LotRows
 from catchment.stages.plan import Asker, Question, TopicPlan
 
-__all__ = ["Prepared", "prepared_lots"]
+__all__ = ["Prepared", "SeriesName", "prepared_lots"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -78,7 +78,6 @@ class _Together:
         numbers: dict[tuple[int, int], int] = {}
         raw_at, wants, lengths, signature = [], [], [], []
         for batch in batches:
-            places = []
             for at, key in enumerate(map(tuple, batch.known.tolist())):
                 if key not in numbers:
                     numbers[key] = len(numbers)
@@ -86,9 +85,7 @@ class _Together:
                     begin, end = batch.wants_begin[at : at + 2]
                     wants.append(batch.wants[begin:end])
                     lengths.append(end - begin)
-                places.append(numbers[key])
-            place = {tuple(key): number for key, number in zip(batch.known.tolist(), places, strict=True)}
-            signature.append(np.array([place[tuple(key)] for key in batch.signature.tolist()], np.int64))
+            signature.append(np.array([numbers[tuple(key)] for key in batch.signature.tolist()], np.int64))
         words = batches[0].raw_at.shape[1] if batches else 1
         return cls(
             np.concatenate([np.zeros(0, np.int64), *(batch.cell_us for batch in batches)]),

@@ -112,7 +112,7 @@ def _short_periods_cost(points: Sequence[Measured]) -> Found:
     )
 
 
-MARGIN = "A broker here changes its mode only if that is worth a fifth, which removes the oscillation."
+MARGIN = "A broker here changes its mode only if that is worth a fifth, by what windows really ended in the period."
 MANY = "At this rate, beyond some hundred subscriptions, an event is in so many windows that partials outnumber events."
 BALANCE = "One mode for a broker loses at some links what it gains at others; selective, by subscription, does gain."
 STEADY = "Published at an even rate, and counted by the windows that really ended, a short period is no worse a sample."

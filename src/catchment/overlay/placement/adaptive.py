@@ -4,7 +4,7 @@
 
 Publications and expected partials are counted per outgoing link, as that is where they cost. A partial that crosses
 anyway, because one has come from further up, costs nothing more. A broker changes its mode only if the other mode would
-have been cheaper by a margin: without one, brokers near the balance change back and forth.
+have been cheaper by a margin, so that one near the balance does not change back and forth.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from catchment.overlay.placement.folding import Series
+from catchment.overlay.placement.folding import NEVER, Series
 from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer, Placement
 from catchment.overlay.trees import Tree
 
 __all__ = ["MARGIN", "MESSAGES", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
 
-NEVER = -(2**62)
 PERIOD_US = 2_000_000
 MARGIN = 0.2
 

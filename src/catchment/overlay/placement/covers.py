@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import numba as nb
 import numpy as np
-import numpy.typing as npt
+
+from catchment.overlay.placement.offers import Bools, Ints
 
 __all__ = ["minimum_cover"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def minimum_cover(publication: Ints, partial: Ints, weights: Ints, partial_weights: Ints) -> tuple[Bools, Bools]:

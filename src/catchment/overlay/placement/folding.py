@@ -25,7 +25,7 @@ from catchment.overlay.placement.offers import Bools, Ints, Offer, Placement
 from catchment.overlay.traffic import LinkCounts, meets, members
 from catchment.overlay.trees import Tree
 
-__all__ = ["Fold", "Lots", "Series", "tree_order"]
+__all__ = ["NEVER", "Fold", "Lots", "Series", "tree_order"]
 
 NEVER, FOR_EVER = -(2**62), 2**62
 VALUE_BYTES = 8
@@ -117,8 +117,8 @@ class Fold:
         """By link and series, the last slice or stride of which a partial crosses."""
         self._held: list[list[_Arrived]] = [[] for _ in range(links)]
         self._now_us, self._period_us = NEVER, NEVER
-        self.publications = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
-        self.partials = LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64))
+        self.publications = LinkCounts.none(links)
+        self.partials = LinkCounts.none(links)
         self.forced = np.zeros(links, np.int64)
         """Of the publications, those that a regular subscription made cross."""
 

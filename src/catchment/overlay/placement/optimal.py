@@ -55,8 +55,8 @@ def each_link(
     """
     links = len(tree.links)
     carried = Carried(
-        LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64)),
-        LinkCounts(np.zeros(links, np.int64), np.zeros(links, np.int64)),
+        LinkCounts.none(links),
+        LinkCounts.none(links),
         np.zeros(links, np.int64),
     )
     if not cells:
