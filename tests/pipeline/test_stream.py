@@ -1,5 +1,6 @@
 """What a stream does besides being equal to the oracle: changes, idleness, restarts, bad input."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,31 @@ def test_windows_close_while_the_source_is_idle(spark: SparkSession, source: Sou
         assert counts(job) == [("count", 0, 2.0)]
     finally:
         job.stop()
+
+
+def test_a_batch_that_wants_to_begin_while_a_job_stops_is_no_failure(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    job = stream(spark, source.stream, checkpoint=str(tmp_path / "ck"), subscriptions=[COUNT])
+    job._work.stop()
+    wanted = threading.Event()
+    waiting = job._work._await_interruption
+
+    def await_interruption() -> None:
+        wanted.set()
+        waiting()
+
+    job._work._await_interruption = await_interruption  # type: ignore[method-assign]
+    source.publish(("a", 1), ("b", 12))
+    assert wanted.wait(DEADLINE_S)
+    assert job.is_active
+    job.stop()
+    assert job._query.exception() is None
+    later = stream(spark, source.stream, checkpoint=str(tmp_path / "ck"))
+    try:
+        until(lambda: later.status()["events"] == 2, later)
+    finally:
+        later.stop()
 
 
 def test_subscriptions_come_and_go_while_the_stream_runs(spark: SparkSession, source: Source, tmp_path: Path) -> None:

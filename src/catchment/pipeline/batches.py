@@ -42,6 +42,8 @@ HEARTBEAT = "_heartbeat"
 """Marks the rows that only keep batches coming."""
 LIVE_FOLDERS_MAX = 12
 """Beyond this many, the live state is written anew as one folder."""
+STOP_WITHIN_MS = 60_000
+"""How long a batch that may no longer begin waits for its query to be stopped."""
 
 
 def now_us() -> int:
@@ -102,9 +104,16 @@ class MicroBatches:
     def run(self, publications: DataFrame, batch: int) -> None:
         """Called by Spark for each micro-batch, and again for the last one after a failure."""
         with self._at_work:
-            if self._stopped:
-                raise StoppedError(f"batch {batch} is left for the next start")
-            self._run(publications, batch)
+            if not self._stopped:
+                self._run(publications, batch)
+                return
+        self._await_interruption()
+        raise StoppedError(f"batch {batch} is left for the next start")
+
+    def _await_interruption(self) -> None:
+        """Wait for the query to be stopped: what a batch raises before that, Spark takes for a failure."""
+        jvm: Any = self.spark.sparkContext._jvm
+        jvm.java.lang.Thread.sleep(STOP_WITHIN_MS)  # in the thread of the query, which `stop` interrupts
 
     def _run(self, publications: DataFrame, batch: int) -> None:
         fresh = Pin(self.journal.version, now_us(), self.resumed_us)
