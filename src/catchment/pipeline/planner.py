@@ -12,7 +12,7 @@ from catchment.stages.plan import Question
 
 __all__ = ["Choice", "choose"]
 
-FEW_QUESTIONS = 24
+FEW_QUESTIONS = 6
 """Up to here a query per question is faster than starting Python workers; measured by `catchment bench pipeline`."""
 
 PLAIN_OPERATORS = {"count", "sum", "avg", "min", "max"}
