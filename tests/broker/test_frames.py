@@ -18,6 +18,7 @@ from catchment.broker.messages import (
     Confirmed,
     Delivered,
     Message,
+    Notified,
     Published,
     PublishEvents,
     Refused,
@@ -27,6 +28,7 @@ from catchment.broker.messages import (
     Unadvertised,
     UnadvertiseTopic,
     UnsubscribeFrom,
+    WindowValue,
 )
 from catchment.model.errors import FrameError
 from catchment.model.packing import batch_from_plain, batch_to_plain
@@ -52,13 +54,25 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
     return batch.slice(draw(st.integers(0, rows)))
 
 
+VALUES = st.builds(
+    WindowValue,
+    NAMES,
+    NUMBERS,
+    NUMBERS,
+    st.dictionaries(NAMES, st.none() | NAMES, max_size=2),
+    NAMES,
+    st.none() | st.floats(allow_nan=False),
+    NAMES,
+    NUMBERS,
+    st.integers(0, 99),
+)
 MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(AdvertiseTopic, NUMBERS, NAMES),
     st.builds(UnadvertiseTopic, NUMBERS, NAMES),
     st.builds(SubscribeTo, NUMBERS, NAMES, NAMES),
     st.builds(UnsubscribeFrom, NUMBERS, NAMES),
     st.builds(PublishEvents, NUMBERS, NAMES, batches()),
-    st.builds(Acknowledged, NUMBERS),
+    st.builds(Acknowledged, NUMBERS, st.lists(NAMES, max_size=2).map(tuple)),
     st.builds(Refused, NUMBERS, NAMES),
     st.builds(Delivered, NAMES, batches(), st.dictionaries(NAMES, st.just(()), max_size=2)),
     st.builds(Advertised, NAMES, NUMBERS, NUMBERS, EXTRAS),
@@ -66,12 +80,13 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(Subscribed, NAMES, NUMBERS, st.tuples(FILTERS), st.tuples(FILTERS), EXTRAS),
     st.builds(Published, NAMES, batches(), EXTRAS),
     st.builds(Confirmed, NUMBERS),
-    st.builds(Told, NAMES, st.binary(max_size=12)),
+    st.builds(Told, NAMES, st.binary(max_size=12), NUMBERS, st.booleans()),
+    st.builds(Notified, st.lists(VALUES, max_size=2).map(tuple)),
 )
 
 
 def test_every_kind_of_message_is_drawn() -> None:
-    assert len(get_args(Message)) == 14
+    assert len(get_args(Message)) == 15
 
 
 @given(st.builds(Frame, NAMES, st.integers(1, 2**62), MESSAGES))

@@ -20,7 +20,7 @@ def test_every_point_is_run_under_every_placement(spark: SparkSession) -> None:
     assert [one["point"]["figure"] for one in result["measured"]] == [p.figure for p in POINTS[::7]]
     for one in result["measured"]:
         messages = {name: sent["publications"] + sent["partials"] for name, sent in one["sent"].items()}
-        assert set(messages) == {"late", "early", "adaptive", "selective", "cover", "bound"}
+        assert set(messages) == {"late", "early", "adaptive", "selective", "coordinated", "cover", "bound"}
         assert messages["bound"] <= min(messages[name] for name in ("late", "early", "adaptive", "selective"))
         assert messages["cover"] <= min(messages["late"], messages["early"])
     assert all(target["passes"] for target in result["targets"] if target["name"].startswith("cover in relation"))

@@ -52,6 +52,7 @@ def test_traffic_of_every_placement(spark: SparkSession, case: tuple[Any, ...]) 
         "cover": walk.bound(by_window=False),
         "adaptive": Placing(*case).carried("adaptive"),
         "selective": Placing(*case).carried("selective"),
+        "coordinated": Placing(*case).carried("coordinated"),
     }
     assert set(expected) == set(PLACEMENTS)
     for placement, counts in expected.items():

@@ -48,7 +48,7 @@ def lots_at(plan: Plan, second: int) -> LotRows:
     return lots_of(topic, batch, *topic.matcher.match_slots(batch), origins_of(plan, batch), PERIOD_US)
 
 
-@pytest.mark.parametrize("placement", ["late", "early", "adaptive", "selective", "cover"])
+@pytest.mark.parametrize("placement", ["late", "early", "adaptive", "selective", "coordinated", "cover"])
 def test_memory_is_bounded_by_open_windows_and_nothing_is_lost(placement: str) -> None:
     plan, tree = plan_of("s"), topic_tree(OVERLAY)
     saved: bytes | None = None

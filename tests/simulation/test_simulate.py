@@ -109,11 +109,10 @@ def test_ids_that_come_twice_are_delivered_twice_as_replay_does() -> None:
 
 
 def test_bad_questions_are_refused_by_name() -> None:
-    counted = Subscription("n", "b1", sql="SELECT count(*) FROM t GROUP BY window(ts, '1 second')")
-    with pytest.raises(ConfigurationError, match="'n' aggregates; simulated so far are regular ones"):
-        simulate(some_events(), overlay=CHAIN, subscriptions=[counted])
-    with pytest.raises(ConfigurationError, match="placement is 'middle'; accepted are late, early"):
-        simulate(some_events(), overlay=CHAIN, subscriptions=[], placement="middle")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="placement is 'middle'; accepted are late, early, adaptive"):
+        simulate(some_events(), overlay=CHAIN, subscriptions=[], placement="middle")
+    with pytest.raises(ConfigurationError, match="placement is 'optimal'; accepted are late"):
+        simulate(some_events(), overlay=CHAIN, subscriptions=[], placement="optimal")
     with pytest.raises(SubscriptionError, match="two subscriptions are named 'all'"):
         simulate(some_events(), overlay=CHAIN, subscriptions=[ALL, ALL])
     with pytest.raises(OverlayError, match="b9"):

@@ -194,7 +194,7 @@ def test_everyone_is_told_of_every_publication_once(case: tuple, name: str) -> N
     assert watched.told == Counter(expected)
 
 
-@given(cases(), st.sampled_from(["late", "early", "adaptive", "selective"]))
+@given(cases(), st.sampled_from(["late", "early", "adaptive", "selective", "coordinated"]))
 @settings(max_examples=60, deadline=None)
 def test_no_placement_by_window_is_below_the_bound_on_any_link(case: tuple, name: str) -> None:  # type: ignore[type-arg]
     placing = Placing(*case)
@@ -208,7 +208,7 @@ def _renumbered(series: Series, places: np.ndarray) -> Series:  # type: ignore[t
     return Series(*(column[order] for column in columns))
 
 
-@given(cases(), st.sampled_from(["adaptive", "selective", "cover"]), st.data())
+@given(cases(), st.sampled_from(["adaptive", "selective", "coordinated", "cover"]), st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_fold_goes_on_where_another_left_off(case: tuple, name: str, data: st.DataObject) -> None:  # type: ignore[type-arg]
     placing = Placing(*case)

@@ -196,6 +196,7 @@ _TRAVELLING = {
     "early": "partials",
     "adaptive": "publications or partials, whichever were fewer lately,",
     "selective": "publications or partials, whichever were fewer lately for it,",
+    "coordinated": "publications or partials, whichever were fewer lately on its whole way,",
     "cover": "the cheapest mix of publications and partials",
     "optimal": "the cheapest mix of publications and partials, known in hindsight,",
 }

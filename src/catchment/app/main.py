@@ -51,7 +51,9 @@ def replay(
     window: Annotated[str | None, typer.Option(help="Of drawn subscriptions: '1 hour/10 minutes'.")] = None,
     regular_share: Annotated[float, typer.Option(help="Of drawn subscriptions, how many want events.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Of what is drawn and made up.", min=0)] = 1,
-    placement: Annotated[str | None, typer.Option(help="late, early, adaptive, selective, cover, optimal.")] = None,
+    placement: Annotated[
+        str | None, typer.Option(help="late, early, adaptive, selective, coordinated, cover, optimal.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace results that are there.")] = False,
     verify: Annotated[bool, typer.Option(help="Compare with the oracle; exit with 1 if anything differs.")] = False,

@@ -15,6 +15,9 @@ attached, and at last to the broker's own step. What it returns stands in for wh
 Rule 1: an advice that raises is reported, and the broker goes on as if the advice had only said `proceed()`. What it
         had asked for in that call, messages and timers, is forgotten.
 Rule 2: an advice keeps what it must remember in `at.state`, which is part of the broker's state and survives a crash.
+        One with much to remember keeps it as it likes, and says it in plain values when it is asked (`saved`).
+Rule 3: besides joinpoints there are moments that belong to an advice alone: messages, timers and replies that it asked
+        for, and what clients do at this broker (`on_subscribe`, `on_unsubscribe`, `on_publish`).
 """
 
 from __future__ import annotations
@@ -25,10 +28,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from catchment.broker.messages import WindowValue
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
+from catchment.model.subscription import Query
 
 if TYPE_CHECKING:
+    from catchment.broker.broker import Broker
     from catchment.broker.routing import Matched
 
 __all__ = ["JOINPOINTS", "Advice", "At", "Proceed"]
@@ -53,11 +59,9 @@ JOINPOINTS: Mapping[str, str] = {
 class At:
     """What an advice sees of its broker, and what it may ask for. Valid during one call."""
 
-    def __init__(
-        self, *, broker: str, neighbours: tuple[str, ...], now_us: int, state: dict[str, Any], attached: bytes | None
-    ) -> None:
-        self.broker, self.neighbours, self.now_us, self.state = broker, neighbours, now_us, state
-        self._attached = attached
+    def __init__(self, broker: Broker, state: dict[str, Any], attached: bytes | None) -> None:
+        self.broker, self.neighbours, self.now_us, self.state = broker.name, broker.neighbours, broker.now_us, state
+        self._here, self._attached = broker, attached
         self.asked: list[tuple[str, Any, Any]] = []
 
     @property
@@ -69,11 +73,48 @@ class At:
         """Let the message that is about to be sent carry a value; in a joinpoint that sends."""
         self.asked.append(("attach", None, msgspec.msgpack.encode(value)))
 
-    def tell(self, neighbour: str, value: Any) -> None:
-        """Send a message of its own, which `on_message` of the same advice will get at the neighbour."""
+    def tell(self, neighbour: str, value: Any, *, confirmed: bool = False, with_events: bool = False) -> None:
+        """Send a message of its own, which `on_message` of the same advice will get at the neighbour.
+
+        If it must be `confirmed`, whoever set it off is answered only after it has taken effect on the neighbour's
+        side. `with_events` keeps it in order with events, and not with control.
+        """
+        self._require(neighbour)
+        self.asked.append(("tell", neighbour, (msgspec.msgpack.encode(value), confirmed, with_events)))
+
+    def publish(self, neighbour: str, topic: str, events: pa.RecordBatch, value: Any) -> None:
+        """Send events that were held back, with a value attached."""
+        self._require(neighbour)
+        self.asked.append(("publish", neighbour, (topic, events, msgspec.msgpack.encode(value))))
+
+    def notify(self, client: str, values: tuple[WindowValue, ...]) -> None:
+        """Tell a client the values of windows."""
+        self.asked.append(("notify", client, values))
+
+    def report(self, what: str, detail: str) -> None:
+        """Count something that should not happen, and keep the last of what was said about it."""
+        self.asked.append(("report", what, detail))
+
+    def spend(self, work: str, times: int) -> None:
+        """Say how often something was done that takes time."""
+        self.asked.append(("spend", work, times))
+
+    def advertisers(self, topic: str) -> frozenset[str]:
+        """The peers that advertise a topic: neighbours and clients."""
+        return frozenset(self._here.routes(topic).advertisers)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether subscriptions go everywhere, and not only towards publishers."""
+        return self._here.settings.forwarding == "flooded"
+
+    def has_room(self, neighbour: str) -> bool:
+        """Whether more events may be queued for a neighbour."""
+        return self._here.has_room_towards(neighbour)
+
+    def _require(self, neighbour: str) -> None:
         if neighbour not in self.neighbours:
             raise ConfigurationError(f"{neighbour!r} is no neighbour; there are {', '.join(self.neighbours) or 'none'}")
-        self.asked.append(("tell", neighbour, msgspec.msgpack.encode(value)))
 
     def wake(self, key: str, at_us: int) -> None:
         """Call `on_timer` with this key at a time; a later call for the same key replaces an earlier one."""
@@ -144,3 +185,29 @@ class Advice:
 
     def on_reply(self, at: At, key: str, value: Any, version: int, written: bool) -> None:
         """The store has answered: what is at the key now, its version, and whether a write took effect."""
+
+    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
+        """A client asks for aggregates; whether this advice sees to it. What it raises is told to the client."""
+        return False
+
+    def on_acknowledged(self, at: At, client: str, name: str) -> None:
+        """All brokers that must know a subscription have confirmed it, and its client is told so."""
+
+    def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
+        """A client wants no more of a subscription; whether this advice had seen to it."""
+        return False
+
+    def on_publish(self, at: At, topic: str, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Events of a client were accepted here; those that may go on. The client is told of the others."""
+        return events
+
+    def sizes(self) -> dict[str, int]:
+        """How large everything is that could grow."""
+        return {}
+
+    def saved(self) -> Any:
+        """What it must remember besides `at.state`, in plain values; None is nothing."""
+        return None
+
+    def restore(self, saved: Any) -> None:
+        """Go on from what another one of its kind has saved."""

@@ -88,6 +88,8 @@ class Waiting:
     answer: m.Message
     needs: set[tuple[str, int]]
     """Neighbours and changes that they have not confirmed."""
+    subscription: str = ""
+    """What is acknowledged by it, if it is a subscription."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,8 @@ class Broker:
         self.name, self.settings = name, settings
         self.neighbours = tuple(sorted(set(neighbours)))
         self.counters: Counter[str] = Counter()
+        self.work: Counter[str] = Counter()
+        """What advice has done that takes time; of no other use here."""
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}
@@ -222,6 +226,7 @@ class Broker:
             "waiting answers": len(self.waiting),
             "remembered ids": len(self.ingress.remembered),
             "queued frames": sum(len(queue) for peer in self.peers.values() for queue in peer.queues),
+            **self.weaver.sizes(),
         }
 
     def send(self, to: str, message: m.Message) -> None:
@@ -235,12 +240,15 @@ class Broker:
         if sender in self.clients:
             # Full queues of events are told to publishers by name.
             return self._due_to(sender) < self.settings.queue_max
-        return not isinstance(message, (m.Published, m.Unadvertised)) or self.has_room_for_events(sender)
+        return not message.is_event or self.has_room_for_events(sender)
 
     def has_room_for_events(self, sender: str) -> bool:
         """Whether everyone who may get a batch of events can; no neighbour gets back what it has sent."""
         limit, upstream = self.settings.queue_max, sender if sender in self.neighbours else None
         return all(len(peer.queues[EVENTS]) < limit for name, peer in self.peers.items() if name != upstream)
+
+    def has_room_towards(self, peer: str) -> bool:
+        return len(self.peers[peer].queues[EVENTS]) < self.settings.queue_max
 
     def _due_to(self, client: str) -> int:
         """Answers that wait for a client to take them, or for others to confirm."""
@@ -277,10 +285,10 @@ class Broker:
             extras = self.weaver.call_sending("ad_send" if is_due else "unad_send", topic, neighbour)
             if is_due and neighbour in routes.advertised_to:
                 generation = routes.generations[neighbour] = routes.generations.get(neighbour, 0) + 1
-                self.send(neighbour, m.Advertised(topic, self._change(neighbour), generation, extras))
+                self.send(neighbour, m.Advertised(topic, self.change_for(neighbour), generation, extras))
             elif not is_due and neighbour not in routes.advertised_to:
                 generation = routes.generations[neighbour]
-                self.send(neighbour, m.Unadvertised(topic, self._change(neighbour), generation, extras))
+                self.send(neighbour, m.Unadvertised(topic, self.change_for(neighbour), generation, extras))
 
     def tell_neighbours(self, topic: str, befores: list[Mapping[str, Before]]) -> None:
         """Say what changes did to the filters on the other sides of each neighbour."""
@@ -300,24 +308,31 @@ class Broker:
         if dropped:
             extras |= self.weaver.call_sending("unsub_send", topic, dropped, neighbour, own={"draft": draft})
         if draft.added or draft.dropped:
-            change = self._change(neighbour)
+            change = self.change_for(neighbour)
             self.send(neighbour, m.Subscribed(topic, change, draft.added, draft.dropped, extras))
 
-    def _change(self, neighbour: str) -> int:
+    def change_for(self, neighbour: str) -> int:
         """The number of a change that a neighbour is about to be told, and has to confirm."""
         peer = self.peers[neighbour]
         peer.changes += 1
         peer.unconfirmed.add(peer.changes)
         return peer.changes
 
-    def when_confirmed(self, peer: str, answer: m.Message) -> None:
+    def when_confirmed(self, peer: str, answer: m.Message, subscription: str = "") -> None:
         """Answer once all others have confirmed what they were told."""
         self.weaver.attached = {}
         needs = {(n, change) for n in self.neighbours if n != peer for change in self.peers[n].unconfirmed}
+        waiting = Waiting(peer, answer, needs, subscription)
         if needs:
-            self.waiting.append(Waiting(peer, answer, needs))
+            self.waiting.append(waiting)
         else:
-            self.send(peer, answer)
+            self.answer(waiting)
+
+    def answer(self, waiting: Waiting) -> None:
+        """Nobody has to confirm anything any more."""
+        self.send(waiting.peer, waiting.answer)
+        if waiting.subscription:
+            self.weaver.acknowledged(waiting.peer, waiting.subscription)
 
     def forward(self, topic: str, events: pa.RecordBatch, upstream: str) -> None:
         matched: Matched = self.weaver.call("pub_match", topic, events)
@@ -350,7 +365,7 @@ class Broker:
     def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
         for neighbour, rows in matched.neighbours.items():
             if neighbour != upstream:
-                self.send(neighbour, m.Published(topic, _taken(events, rows)))
+                self.send(neighbour, m.Published(topic, _taken(events, rows), matched.extras.get(neighbour, {})))
         there = events.schema.names
         for client, wanted in sorted(matched.clients.items()):
             rows, places = _each_once(wanted)

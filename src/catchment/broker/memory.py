@@ -37,10 +37,13 @@ def remembered(broker: Broker) -> bytes:
         "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
         "clients": sorted(broker.clients),
         "subscribed": [[*key, topic] for key, topic in broker.subscribed.items()],
-        "waiting": [[one.peer, encode(Frame("", 1, one.answer)), sorted(one.needs)] for one in broker.waiting],
+        "waiting": [
+            [one.peer, encode(Frame("", 1, one.answer)), sorted(one.needs), one.subscription] for one in broker.waiting
+        ],
         "topics": {topic: _routes(routes) for topic, routes in broker.topics.items()},
         "ingress": [broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered],
         "advice": broker.weaver.states,
+        "saved by advice": broker.weaver.saved(),
         "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
         "requests": [
             broker.weaver.requests.last,
@@ -62,13 +65,14 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     broker.clients = set(plain["clients"])
     broker.subscribed = {(client, name): topic for client, name, topic in plain["subscribed"]}
     broker.waiting = [
-        Waiting(peer, decode(answer).message, {(neighbour, change) for neighbour, change in needs})
-        for peer, answer, needs in plain["waiting"]
+        Waiting(peer, decode(answer).message, {(neighbour, change) for neighbour, change in needs}, subscription)
+        for peer, answer, needs, subscription in plain["waiting"]
     ]
     for topic, routes in plain["topics"].items():
         _recall_routes(broker.routes(topic), routes)
     broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered = plain["ingress"]
     broker.weaver.states.update(plain["advice"])
+    broker.weaver.restore(plain["saved by advice"])
     broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
     last, open_requests = plain["requests"]
     broker.weaver.requests.recall(

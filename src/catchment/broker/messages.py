@@ -1,7 +1,7 @@
 """What clients and brokers say to each other.
 
     client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents
-    broker ─► client     Acknowledged Refused Delivered
+    broker ─► client     Acknowledged Refused Delivered Notified
     broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed Told
 
 Rule 1: messages are frozen values; `str` of one is a line of a trace.
@@ -25,6 +25,7 @@ __all__ = [
     "Delivered",
     "Extras",
     "Message",
+    "Notified",
     "PublishEvents",
     "Published",
     "Refused",
@@ -34,6 +35,7 @@ __all__ = [
     "UnadvertiseTopic",
     "Unadvertised",
     "UnsubscribeFrom",
+    "WindowValue",
 ]
 
 Extras = dict[str, bytes]
@@ -48,7 +50,7 @@ class _Message(msgspec.Struct, frozen=True):
 
         What takes a publisher's advertisement back must not overtake its events, so it travels with them.
         """
-        return isinstance(self, (PublishEvents, Published, Unadvertised, Delivered))
+        return isinstance(self, (PublishEvents, Published, Unadvertised, Delivered, Notified))
 
 
 # -- client to broker -------------------------------------------------------------------------------------------------
@@ -113,9 +115,11 @@ class Acknowledged(_Message, frozen=True):
     """A request has taken effect everywhere it must."""
 
     request: int
+    dropped: tuple[str, ...] = ()
+    """Ids of published events that came too late for windows that are closed: they went nowhere."""
 
     def __str__(self) -> str:
-        return f"acknowledged #{self.request}"
+        return f"acknowledged #{self.request}" + f" but for {' '.join(self.dropped)}" * bool(self.dropped)
 
 
 class Refused(_Message, frozen=True):
@@ -142,6 +146,30 @@ class Delivered(_Message, frozen=True):
             for name, rows in sorted(self.wanted.items())
         )
         return f"deliver {self.topic}: {'; '.join(told)}"
+
+
+class WindowValue(msgspec.Struct, frozen=True, array_like=True):
+    """One output of an aggregate subscription, for one window and group."""
+
+    subscription: str
+    start_us: int
+    end_us: int
+    group: dict[str, str | None]
+    output: str
+    value: float | None
+    exact: str
+    publications: int
+    revision: int = 0
+
+
+class Notified(_Message, frozen=True):
+    """Values of windows for a client."""
+
+    values: tuple[WindowValue, ...]
+
+    def __str__(self) -> str:
+        shown = (f"{one.subscription} [{one.start_us}, {one.end_us}) {one.output} = {one.exact}" for one in self.values)
+        return f"notify {'; '.join(shown)}"
 
 
 # -- broker to broker -------------------------------------------------------------------------------------------------
@@ -213,6 +241,14 @@ class Told(_Message, frozen=True):
 
     advice: str
     body: bytes
+    change: int = 0
+    """What the receiver has to confirm, if anything."""
+    with_events: bool = False
+    """Whether it must stay in order with events."""
+
+    @property
+    def is_event(self) -> bool:
+        return self.with_events
 
     def __str__(self) -> str:
         return f"TELL {self.advice} {_readable(self.body)}"
@@ -220,7 +256,7 @@ class Told(_Message, frozen=True):
 
 Message = (
     AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents
-    | Acknowledged | Refused | Delivered
+    | Acknowledged | Refused | Delivered | Notified
     | Advertised | Unadvertised | Subscribed | Published | Confirmed | Told
 )  # fmt: skip
 

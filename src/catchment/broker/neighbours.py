@@ -75,13 +75,16 @@ def _confirmed(broker: Broker, message: m.Confirmed, neighbour: str) -> None:
     broker.peers[neighbour].unconfirmed.remove(message.change)
     for one in broker.waiting:
         one.needs.discard((neighbour, message.change))
-        if not one.needs:
-            broker.send(one.peer, one.answer)
+    ready = [one for one in broker.waiting if not one.needs]
     broker.waiting = [one for one in broker.waiting if one.needs]
+    for one in ready:
+        broker.answer(one)
 
 
 def _told(broker: Broker, message: m.Told, neighbour: str) -> None:
     broker.weaver.deliver(message, neighbour)
+    if message.change:
+        broker.when_confirmed(neighbour, m.Confirmed(message.change))
 
 
 def _is_known(broker: Broker, topic: str) -> bool:

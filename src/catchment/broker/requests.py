@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "unsubscribe"]
 
 
-def _answer(broker: Broker, client: str, request: int, act: Callable[[], None]) -> None:
+def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], subscription: str = "") -> None:
     """Acknowledge a request once all has taken effect that it set off; or say why it has none."""
     try:
         act()
     except CatchmentError as error:
         broker.send(client, m.Refused(request, str(error)))
         return
-    broker.when_confirmed(client, m.Acknowledged(request))
+    broker.when_confirmed(client, m.Acknowledged(request), subscription)
 
 
 def _advertise_topic(broker: Broker, message: m.AdvertiseTopic, client: str) -> None:
@@ -51,12 +51,13 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         if (client, message.name) in broker.subscribed:
             raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
         query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
-        if query.aggregate is not None:
+        if query.aggregate is None:
+            broker.add_subscription(query.topic, query.where, client, message.name, query.columns)
+        elif not broker.weaver.subscribe(client, message.name, message.sql, query):
             raise ConfigurationError(f"subscription {message.name!r} aggregates; accepted here are regular ones")
         broker.subscribed[client, message.name] = query.topic
-        broker.add_subscription(query.topic, query.where, client, message.name, query.columns)
 
-    _answer(broker, client, message.request, act)
+    _answer(broker, client, message.request, act, message.name)
 
 
 def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -> None:
@@ -72,6 +73,8 @@ def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -
 def unsubscribe(broker: Broker, client: str, name: str) -> None:
     """Take a subscription out that is there."""
     topic = broker.subscribed.pop((client, name))
+    if broker.weaver.unsubscribe(client, name):
+        return
     condition, _ = broker.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
     broker.remove_subscription(topic, condition, client, name)
 
@@ -89,7 +92,8 @@ def _publish_events(broker: Broker, message: m.PublishEvents, client: str) -> No
     except CatchmentError as error:
         broker.send(client, m.Refused(message.request, str(error)))
         return
-    broker.send(client, m.Acknowledged(message.request))
+    events, dropped = broker.weaver.admit(message.topic, events)
+    broker.send(client, m.Acknowledged(message.request, dropped))
     if events.num_rows:
         broker.forward(message.topic, events, client)
 

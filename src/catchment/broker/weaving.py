@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from catchment.broker.advice import JOINPOINTS, Advice, At
-from catchment.broker.messages import Extras, Told
+from catchment.broker.messages import Extras, Notified, Published, Told
 from catchment.broker.store import Requests, StoreReply
 from catchment.model.errors import ConfigurationError
+from catchment.model.subscription import Query
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
@@ -33,7 +36,7 @@ class Failure:
 
     advice: str
     where: str
-    """The joinpoint, `on_message`, `on_timer` or `on_reply`."""
+    """The joinpoint, or the moment, as `on_message`."""
     error: str
     at_us: int
 
@@ -51,6 +54,8 @@ class Weaver:
         self.requests = Requests()
         self.attached: Extras = {}
         self.failures: deque[Failure] = deque(maxlen=FAILURES_MAX)
+        self.reports: dict[str, str] = {}
+        """The last of what advice has reported, by what it is about."""
         self._extras: Extras = {}
         for one in advice:
             self.attach(one)
@@ -129,6 +134,47 @@ class Weaver:
             advice, "on_reply", lambda at: advice.on_reply(at, request.key, found, reply.version, reply.written)
         )
 
+    # -- what clients do --------------------------------------------------------------------------------------------
+
+    def subscribe(self, client: str, name: str, sql: str, query: Query) -> bool:
+        """Whether an advice sees to a subscription to aggregates; raises why it does not want to."""
+        for advice in self._advice.values():
+            at = self._at(advice)
+            if advice.on_subscribe(at, client, name, sql, query):
+                self._carry_out(advice, at)
+                return True
+        return False
+
+    def acknowledged(self, client: str, name: str) -> None:
+        """All brokers that must know a subscription do, and its client is told so."""
+        for advice in self._advice.values():
+            if type(advice).on_acknowledged is not Advice.on_acknowledged:
+                self._react(advice, "on_acknowledged", partial(_acknowledge, advice, client, name))
+
+    def unsubscribe(self, client: str, name: str) -> bool:
+        """Whether an advice had seen to a subscription, and does so no more."""
+        for advice in self._advice.values():
+            at = self._at(advice)
+            if advice.on_unsubscribe(at, client, name):
+                self._carry_out(advice, at)
+                return True
+        return False
+
+    def admit(self, topic: str, events: pa.RecordBatch) -> tuple[pa.RecordBatch, tuple[str, ...]]:
+        """The events that may go on, and the ids of the others."""
+        accepted = events
+        for advice in self._advice.values():
+            if type(advice).on_publish is not Advice.on_publish:
+                found: list[pa.RecordBatch] = []
+                self._react(advice, "on_publish", partial(_admit, advice, topic, accepted, found))
+                accepted = found[0] if found else accepted
+        if accepted.num_rows == events.num_rows:
+            return events, ()
+        kept = set(accepted.column("event_id").to_pylist())
+        return accepted, tuple(one for one in events.column("event_id").to_pylist() if one not in kept)
+
+    # -- carrying out -----------------------------------------------------------------------------------------------
+
     def _react(self, advice: Advice, where: str, act: Callable[[At], None]) -> None:
         at = self._at(advice)
         try:
@@ -139,21 +185,27 @@ class Weaver:
         self._carry_out(advice, at)
 
     def _at(self, advice: Advice) -> At:
-        broker = self._broker
-        return At(
-            broker=broker.name,
-            neighbours=broker.neighbours,
-            now_us=broker.now_us,
-            state=self.states[advice.name],
-            attached=self.attached.get(advice.name),
-        )
+        return At(self._broker, self.states[advice.name], self.attached.get(advice.name))
 
     def _carry_out(self, advice: Advice, at: At) -> None:
         for what, key, value in at.asked:
             if what == "attach":
                 self._extras[advice.name] = value
             elif what == "tell":
-                self._broker.send(key, Told(advice.name, value))
+                body, confirmed, with_events = value
+                change = self._broker.change_for(key) if confirmed else 0
+                self._broker.send(key, Told(advice.name, body, change, with_events))
+            elif what == "publish":
+                topic, events, attached = value
+                self._broker.send(key, Published(topic, events, {advice.name: attached}))
+            elif what == "notify":
+                if key in self._broker.clients:
+                    self._broker.send(key, Notified(value))
+            elif what == "report":
+                self._broker.counters[key] += 1
+                self.reports[key] = value
+            elif what == "spend":
+                self._broker.work[key] += value
             elif what == "ask":
                 self.requests.add(advice.name, key, *value)
             else:
@@ -163,6 +215,20 @@ class Weaver:
         self._broker.counters["failures of advice"] += 1
         said = f"{type(error).__name__}: {error}"
         self.failures.append(Failure(advice.name, where, said, self._broker.now_us))
+
+    def sizes(self) -> dict[str, int]:
+        return {what: size for advice in self._advice.values() for what, size in advice.sizes().items()}
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        """What advice remembers in ways of its own."""
+        found = {name: advice.saved() for name, advice in self._advice.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        for name, value in saved.items():
+            self._advice[name].restore(value)
 
     # -- timers ---------------------------------------------------------------------------------------------------
 
@@ -176,3 +242,11 @@ class Weaver:
             del self.timers[name, key]
             advice = self._advice[name]
             self._react(advice, "on_timer", lambda at, advice=advice, key=key: advice.on_timer(at, key))  # type: ignore[misc]
+
+
+def _acknowledge(advice: Advice, client: str, name: str, at: At) -> None:
+    advice.on_acknowledged(at, client, name)
+
+
+def _admit(advice: Advice, topic: str, events: pa.RecordBatch, found: list[pa.RecordBatch], at: At) -> None:
+    found.append(advice.on_publish(at, topic, events))

@@ -91,7 +91,7 @@ def _targets(measured: Sequence[Measured], decisions: Sequence[float]) -> Iterat
         yield _target(f"cover in relation to {other}, at most", worst, 1.0)
     for data, several in zip(DATA, (tumbling, sliding), strict=True):
         if several:
-            for placement in ("adaptive", "selective"):
+            for placement in ("adaptive", "selective", "coordinated"):
                 average = mean(_ratio(one, placement) for one in several)
                 yield _target(f"{placement}, {data}, on average", average, 1.16)
     yield _target("ms for a decision of cover, on average", mean(decisions), 1.0)
@@ -145,7 +145,20 @@ def _table(data: str, found: Sequence[dict[str, Any]], result: dict[str, Any]) -
         box=box.SIMPLE_HEAD,
         padding=(0, 0),
     )
-    for heading in ("figure", "pub/s", "subs", "agg", "late", "early", "adapt", "select", "cover", *FREE, "moves"):
+    for heading in (
+        "figure",
+        "pub/s",
+        "subs",
+        "agg",
+        "late",
+        "early",
+        "adapt",
+        "select",
+        "coord",
+        "cover",
+        *FREE,
+        "moves",
+    ):
         table.add_column(heading, justify="left" if heading == "figure" else "right", no_wrap=True)
     ratios: dict[str, list[float]] = {name: [] for name in PLACEMENTS}
     for plain in found:

@@ -29,7 +29,7 @@ from catchment.stages import COLLECTED, Plan, crossings_from, prepared_lots
 
 __all__ = ["PLACEMENTS", "Carried", "Placement", "carried_by_lots", "needs_lots", "publications_of", "traffic_of"]
 
-Placement = Literal["late", "early", "adaptive", "selective", "cover", "optimal"]
+Placement = Literal["late", "early", "adaptive", "selective", "coordinated", "cover", "optimal"]
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 

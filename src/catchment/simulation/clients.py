@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ class Request:
     """When, before that, nothing was under way in the whole overlay."""
     answered_us: int | None = None
     refused: str | None = None
+    dropped: tuple[str, ...] = ()
+    """Ids of events that came too late."""
 
 
 @dataclass(slots=True)
@@ -36,10 +39,20 @@ class Wish:
     ended: Request | None = None
     received: list[str] = field(default_factory=list)
     """Ids of events, in the order in which they came."""
+    values: list[tuple[int, m.WindowValue]] = field(default_factory=list)
+    """Values of windows, and when they came."""
+
+    @property
+    def subscription(self) -> Subscription:
+        return Subscription(self.name, sql=self.asked.message.sql)
 
     @property
     def topic(self) -> str:
-        return Subscription(self.name, sql=self.asked.message.sql).query.topic
+        return self.subscription.query.topic
+
+    @property
+    def is_regular(self) -> bool:
+        return self.subscription.is_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class Publication:
     client: str
     topic: str
     values: dict[str, Any]
+    """With the time stamp, in microseconds, that it has or was given."""
     accepted_us: int
 
 
@@ -97,10 +111,15 @@ class Client:
         if isinstance(message, m.Delivered):
             self._delivered(message)
             return
+        if isinstance(message, m.Notified):
+            self._notified(message, now_us)
+            return
         assert isinstance(message, (m.Acknowledged, m.Refused))
         request = self.requests[message.request]
         assert request.answered_us is None, f"{self.name} was answered twice: {frame}"
         request.answered_us = now_us
+        if isinstance(message, m.Acknowledged):
+            request.dropped = message.dropped
         if isinstance(message, m.Refused):
             request.refused = message.reason
         elif isinstance(request.message, m.AdvertiseTopic) and self._latest[request.message.topic] == message.request:
@@ -113,18 +132,25 @@ class Client:
         for name, rows in sorted(message.wanted.items()):
             known[name].received += [ids[row] for row in rows]
 
+    def _notified(self, message: m.Notified, now_us: int) -> None:
+        known = {**{wish.name: wish for wish in self.past}, **self.wishes}
+        for one in message.values:
+            known[one.subscription].values.append((now_us, one))
+
     @property
     def all_wishes(self) -> list[Wish]:
         return [*self.past, *self.wishes.values()]
 
 
-def publications_of(frame: Frame, now_us: int) -> list[Publication]:
-    """The events of a request to publish that a broker has just accepted."""
+def publications_of(frame: Frame, now_us: int, local_us: int, dropped: Collection[str]) -> list[Publication]:
+    """The events of a request to publish that a broker has just accepted, at some time by its own clock."""
     message = frame.message
     assert isinstance(message, m.PublishEvents)
     events: pa.RecordBatch = message.events
     ids = events.column("event_id").to_pylist()
+    times = events.column("ts").cast(pa.int64()).to_pylist() if "ts" in events.schema.names else [local_us] * len(ids)
     return [
-        Publication(event_id, frame.sender, message.topic, values, now_us)
-        for event_id, values in zip(ids, events.to_pylist(), strict=True)
+        Publication(event_id, frame.sender, message.topic, {**values, "ts": time_us}, now_us)
+        for event_id, time_us, values in zip(ids, times, events.to_pylist(), strict=True)
+        if event_id not in dropped
     ]

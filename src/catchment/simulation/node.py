@@ -35,7 +35,7 @@ class Node:
     ) -> None:
         self.name, self.is_down, self.busy_until_us = name, False, 0
         self._settings, self._make_advice = settings, make_advice
-        self._memory_every, self._skew_us = memory_every, skew_us
+        self._memory_every, self.skew_us = memory_every, skew_us
         self.broker = Broker(name, neighbours, settings, make_advice())
         self._memory = remembered(self.broker)
         self._since: list[tuple[str, tuple[Any, ...]]] = []
@@ -45,7 +45,7 @@ class Node:
 
     def receive(self, frame: Frame, now_us: int) -> bool:
         """Whether the frame was taken."""
-        local_us = max(now_us + self._skew_us, 0)
+        local_us = now_us + self.skew_us
         if self.is_down or not self.broker.receive(frame, local_us):
             return False
         self._note("receive", frame, local_us)
@@ -54,7 +54,7 @@ class Node:
     def receive_reply(self, reply: StoreReply, now_us: int) -> None:
         """The store has answered; to a broker that is down it has not."""
         if not self.is_down:
-            local_us = max(now_us + self._skew_us, 0)
+            local_us = now_us + self.skew_us
             self.broker.receive_reply(reply, local_us)
             self._note("receive_reply", reply, local_us)
 
@@ -63,7 +63,7 @@ class Node:
         self._note("attach", client)
 
     def handle_timer(self, now_us: int) -> None:
-        local_us = max(now_us + self._skew_us, 0)
+        local_us = now_us + self.skew_us
         self.broker.handle_timer(local_us)
         self._note("handle_timer", local_us)
 
@@ -77,7 +77,7 @@ class Node:
     def timer_us(self) -> int | None:
         """When the broker wants to be woken, by the true clock."""
         due_us = None if self.is_down else self.broker.timer_us()
-        return None if due_us is None else due_us - self._skew_us
+        return None if due_us is None else due_us - self.skew_us
 
     def _note(self, call: str, *arguments: Any) -> None:
         if self._memory_every is None:

@@ -11,12 +11,14 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
-from catchment.model.errors import ConfigurationError, SubscriptionError
+from catchment.model.errors import SubscriptionError
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
+from catchment.model.times import duration_us
 from catchment.overlay import LinkCounts, Overlay, topic_tree, traffic_table
 from catchment.simulation.options import CALM, Options
 from catchment.simulation.world import World
@@ -27,17 +29,24 @@ __all__ = ["Simulated", "simulate"]
 BATCH_MAX = 1_000
 
 
+BEGIN_US = 60_000_000
+"""When, after all subscriptions are there, the first event is published."""
+
+
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """The results as Arrow tables, and the world they come from."""
 
     notifications: pa.Table
+    """What aggregate subscriptions received, with all revisions."""
     deliveries: pa.Table
     """subscription, event_id: what regular subscriptions received."""
     traffic: pa.Table
     """source, target, kind, messages, bytes: what each directed link carried."""
     rejected: pa.Table
     """event_id, reason: events that no broker took, and why."""
+    dropped: pa.Table
+    """event_id, broker: events that came behind what their broker had promised."""
     world: World
 
 
@@ -46,8 +55,12 @@ def simulate(
     *,
     overlay: Overlay,
     subscriptions: Iterable[Subscription],
-    placement: Literal["late", "early"] = "early",
+    placement: str = "early",
     schema: Schema | Mapping[str, Any] | None = None,
+    lateness: str = "0 seconds",
+    delivery: Literal["final", "revisions"] = "final",
+    idle_after: str = "10 seconds",
+    sampling_period: str = "2 seconds",
     forwarding: Literal["advertised", "flooded"] = "advertised",
     summary: Literal["bound", "covering", "each"] = "covering",
     options: Options = CALM,
@@ -56,37 +69,56 @@ def simulate(
     """Publish events at their brokers, and collect what reaches the subscribers at theirs.
 
     All subscriptions are acknowledged before the first event. Each broker's events keep their order, and come at the
-    times that they say, as far as these rise. `schema` is one schema, or one per topic; without it the columns say the
-    types. Only regular subscriptions are simulated so far, for which all placements are the same; `replay` answers all.
+    times that they say, as far as these rise; at the end every window closes. `schema` is one schema, or one per topic;
+    without it the columns say the types.
     """
     asked = list(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
-    _check(asked, placement, schemas)
+    _check(asked, schemas)
+    aggregating = AggregationOptions(
+        placement=placement,
+        delivery=delivery,
+        lateness_us=duration_us(lateness),
+        idle_after_us=duration_us(idle_after),
+        sampling_period_us=duration_us(sampling_period),
+    )
     table = as_events(events, merged).combine_chunks()
     known = schemas if schema is not None and not isinstance(schema, Schema) else None
     wrong = problems(table, known, overlay.brokers)
     rejected = pa.table({"event_id": table.column("event_id"), "reason": wrong or pa.nulls(len(table), pa.string())})
+    accepted = table if wrong is None else table.filter(wrong.is_null())
     settings = Settings(
         schemas=schemas, forwarding=forwarding, summary=summary, queue_max=2**62, remembered_max=max(len(table), 1)
     )
     # Nobody crashes in here, so nobody has to be brought back.
     options = replace(options, memory_every=None)
-    world = World(overlay, settings, options=options, seed=seed, records=False, meters=True)
+    world = World(
+        overlay,
+        settings,
+        options=options,
+        seed=seed,
+        make_advice=lambda: [Aggregation(schemas, aggregating)],
+        records=False,
+        meters=True,
+        epoch_us=_first_us(accepted) - BEGIN_US,
+    )
     for one in asked:
         broker = overlay.brokers[broker_of(one, overlay)]
         client = world.clients.get(f"{broker}/subscriptions") or world.client(broker, "subscriptions")
         world.subscribe(client, one.name, one.sql)
     world.run()
-    accepted = table if wrong is None else table.filter(wrong.is_null())
     _publish(world, accepted, schemas)
     for client in world.clients.values():
         for request in client.requests:
             assert request.refused is None, f"{client.name} was refused: {request.refused}"
+    for node in world.nodes.values():
+        assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
     return Simulated(
-        notifications=NOTIFICATION_SCHEMA.empty_table(),
+        notifications=_notifications(world),
         deliveries=_deliveries(world, accepted.column("event_id")),
         traffic=_traffic(world),
         rejected=rejected.filter(rejected.column("reason").is_valid()),
+        dropped=_dropped(world, accepted),
         world=world,
     )
 
@@ -103,16 +135,17 @@ def _schemas(
     return dict.fromkeys(sorted(topics), one), one
 
 
-def _check(asked: list[Subscription], placement: str, schemas: Mapping[str, Schema]) -> None:
-    if placement not in ("late", "early"):
-        raise ConfigurationError(f"placement is {placement!r}; accepted are late, early")
+def _check(asked: list[Subscription], schemas: Mapping[str, Schema]) -> None:
     names: set[str] = set()
     for one in asked:
-        if one.within(schemas).aggregate is not None:
-            raise ConfigurationError(f"subscription {one.name!r} aggregates; simulated so far are regular ones")
+        one.within(schemas)
         if one.name in names:
             raise SubscriptionError(f"two subscriptions are named {one.name!r}; each name is accepted once")
         names.add(one.name)
+
+
+def _first_us(events: pa.Table) -> int:
+    return int(events.column("ts").cast(pa.int64())[0].as_py()) if len(events) else 0
 
 
 def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> None:
@@ -123,23 +156,31 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> N
         if topic not in {one.message.topic for one in client.requests}:
             world.advertise(client, topic)
     world.run()
-    begin_us, first_us = world.timeline.now_us, None
+    first_us, begin_us = _first_us(events), max(world.timeline.now_us, BEGIN_US)
+    now_us = begin_us
     for broker, topic, rows in _batches(events):
         batch = events.take(pa.array(rows)).combine_chunks().to_batches()[0]
         at_us = batch.column("ts").cast(pa.int64())[0].as_py()
-        first_us = at_us if first_us is None else first_us
-        begin_us = max(begin_us, world.timeline.now_us + max(at_us - first_us, 0))
+        now_us = max(now_us, begin_us + at_us - first_us)
         columns = {name: batch.column(name) for name in batch.schema.names if name in schemas[topic]}
         ids = pa.array([str(row) for row in rows], pa.string())
         sent = pa.RecordBatch.from_pydict({"event_id": ids, "ts": batch.column("ts"), **columns})
-        world.timeline.at(begin_us, partial(world.publish, world.clients[f"{broker}/publications"], topic, sent))
+        world.timeline.at(now_us, partial(world.publish, world.clients[f"{broker}/publications"], topic, sent))
+    world.run(now_us)
+    while any(one.answered_us is None for client in world.clients.values() for one in client.requests):
+        world.run(world.timeline.now_us + 1_000)
+    # The input has ended: no more events will come from anyone.
+    for client in list(world.clients.values()):
+        for topic in sorted(client.advertised):
+            world.unadvertise(client, topic)
     world.run()
 
 
 def _batches(events: pa.Table) -> Iterator[tuple[str, str, list[int]]]:
-    """Rows that follow each other and come from one broker and topic."""
-    places = zip(events.column("broker").to_pylist(), events.column("topic").to_pylist(), strict=True)
-    for (broker, topic), found in groupby(enumerate(places), key=lambda pair: pair[1]):
+    """Rows that follow each other, come from one broker and topic, and are published at one time."""
+    latest = np.maximum.accumulate(events.column("ts").cast(pa.int64()).to_numpy()).tolist()
+    places = zip(events.column("broker").to_pylist(), events.column("topic").to_pylist(), latest, strict=True)
+    for (broker, topic, _), found in groupby(enumerate(places), key=lambda pair: pair[1]):
         rows = [row for row, _ in found]
         for begin in range(0, len(rows), BATCH_MAX):
             yield broker, topic, rows[begin : begin + BATCH_MAX]
@@ -152,8 +193,38 @@ def _deliveries(world: World, ids: pa.ChunkedArray) -> pa.Table:
     return pa.table({"subscription": pa.array(names, pa.string()), "event_id": ids.take(pa.array(rows, pa.int64()))})
 
 
+def _dropped(world: World, events: pa.Table) -> pa.Table:
+    rows = [
+        int(number) for client in world.clients.values() for request in client.requests for number in request.dropped
+    ]
+    return events.select(["event_id", "broker"]).take(pa.array(sorted(rows), pa.int64()))
+
+
+def _notifications(world: World) -> pa.Table:
+    rows = [
+        {
+            "subscription": one.subscription,
+            "window_start": one.start_us,
+            "window_end": one.end_us,
+            "group": sorted(one.group.items()),
+            "output": one.output,
+            "value": one.value,
+            "exact": one.exact,
+            "publications": one.publications,
+            "revision": one.revision,
+        }
+        for client in world.clients.values()
+        for wish in client.all_wishes
+        for _, one in wish.values
+    ]
+    return pa.Table.from_pylist(rows, NOTIFICATION_SCHEMA)
+
+
 def _traffic(world: World) -> pa.Table:
     tree = topic_tree(world.overlay)
-    carried = [world.tally.carried.get(link, (0, 0)) for link in tree.link_names]
-    messages, size_bytes = (np.array([one[at] for one in carried], np.int64) for at in range(2))
-    return traffic_table(tree, publications=LinkCounts(messages, size_bytes))
+    tally = world.tally
+    counted = []
+    for table in (tally.carried, tally.partials):
+        carried = [table.get(link, (0, 0)) for link in tree.link_names]
+        counted.append(LinkCounts(*(np.array([one[at] for one in carried], np.int64) for at in range(2))))
+    return traffic_table(tree, publications=counted[0], partials=counted[1])

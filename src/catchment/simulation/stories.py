@@ -8,14 +8,17 @@ from random import Random
 
 import pyarrow as pa
 
+from catchment.broker.aggregation import COLLECTION_US, Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.model.schema import Schema, Type
+from catchment.overlay.placement import OPTIMAL, PLACEMENTS
 from catchment.simulation.checking import (
     Bounds,
     check_answers,
     check_conduct,
     check_deliveries,
     check_emptiness,
+    check_notifications,
     check_routes,
 )
 from catchment.simulation.clients import Client
@@ -34,6 +37,20 @@ _CONDITIONS = {
     "traffic": ("speed < {0}", "speed BETWEEN {0} AND {1}", "highway = 'h{2}'", "highway LIKE 'h%' AND speed > {0}"),
     "stock": ("price >= {0}", "symbol IN ('s{2}', 's0')", "price < {1} OR symbol = 's{2}'", "symbol IS NULL"),
 }
+
+
+_MEASURES = {
+    "traffic": (
+        "count(*), avg(speed)",
+        "max(speed)",
+        "median(speed), count(*)",
+        "count(DISTINCT highway), min(highway)",
+    ),
+    "stock": ("sum(price)", "count(price), var_samp(price)", "mode(symbol)", "approx_count_distinct(symbol)"),
+}
+_KEYS = {"traffic": ("", "", ", highway"), "stock": ("", "", ", symbol")}
+_WINDOWS = ((20, 20), (50, 20), (60, 20), (200, 50), (10, 30), (1_000, 1_000))
+"""Size and shift in milliseconds."""
 
 
 @dataclass(slots=True)
@@ -68,20 +85,37 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         summary=random.choice(["bound", "covering", "each"]),
         queue_max=random.choice([2, 10_000]),
     )
+    aggregating = AggregationOptions(
+        placement=random.choice([name for name in PLACEMENTS if name != OPTIMAL]),
+        delivery=random.choice(["final", "final", "revisions"]),
+        lateness_us=random.choice([0, 0, 30_000]),
+        idle_after_us=random.choice([20_000, 500_000]),
+        sampling_period_us=random.choice([10_000, 40_000]),
+        collection_us=random.choice([COLLECTION_US, (1_000, 1_000)]),
+    )
     bounds = Bounds()
     overlay = overlay_of(shape, size, random)
-    world = World(overlay, settings, seed=seed, options=options, traces=traces, watch=bounds)
+    world = World(
+        overlay,
+        settings,
+        seed=seed,
+        options=options,
+        make_advice=lambda: [Aggregation(SCHEMAS, aggregating)],
+        traces=traces,
+        watch=bounds,
+    )
     teller = _Teller(world, random)
     for _ in range(steps):
         teller.step()
         if random.random() < 0.6:
             world.run(world.timeline.now_us + random.randint(1, 20_000))
     world.run()
-    problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world), *check_routes(world)]
+    checks = (check_answers, check_deliveries, check_notifications, check_conduct, check_routes)
+    problems = [problem for check in checks for problem in check(world)]
     teller.everybody_goes()
     world.run()
     problems += chain(check_answers(world), check_emptiness(world), bounds.check())
-    summary = f"{shape} of {size}, {settings.forwarding}, {settings.summary}; {options}"
+    summary = f"{shape} of {size}, {settings.forwarding}, {settings.summary}; {options}; {aggregating}"
     return Story(seed, world, summary, problems)
 
 
@@ -114,7 +148,13 @@ class _Teller:
         low = self._random.randint(0, 9)
         text = self._random.choice(_CONDITIONS[topic])
         condition = text.format(low, low + self._random.randint(0, 5), self._random.randint(0, 2))
-        self._world.subscribe(client, f"s{self._next()}", f"SELECT * FROM {topic} WHERE {condition}")
+        sql = f"SELECT * FROM {topic} WHERE {condition}"
+        if self._random.random() < 0.5:
+            measures, key = self._random.choice(_MEASURES[topic]), self._random.choice(_KEYS[topic])
+            size, shift = self._random.choice(_WINDOWS)
+            window = f"window(ts, '{size} milliseconds', '{shift} milliseconds'){key}"
+            sql = f"SELECT {measures} FROM {topic} WHERE {condition} GROUP BY {window}"
+        self._world.subscribe(client, f"s{self._next()}", sql)
 
     def _unsubscribe(self, client: Client, topic: str) -> None:
         if client.wishes:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from catchment.broker import Frame
 from catchment.broker import messages as m
+from catchment.broker.aggregation import Aggregation
 from catchment.stages import event_bytes
 
 __all__ = ["Tally"]
@@ -24,6 +27,10 @@ class Tally:
         """That brokers have told each other."""
         self.carried: dict[tuple[str, str], tuple[int, int]] = {}
         """By directed link between brokers: events, and their bytes."""
+        self.partials: dict[tuple[str, str], tuple[int, int]] = {}
+        """… and the same of partials, where each collected value is a message."""
+        self.control: Counter[tuple[str, str]] = Counter()
+        """… and frames of control."""
 
     def add(self, source: str, target: str, frame: Frame, *, came_again: bool) -> None:
         message = frame.message
@@ -32,10 +39,20 @@ class Tally:
             self.events += message.events.num_rows
         if isinstance(message, m.Subscribed):
             self.filters += len(message.added) + len(message.dropped)
-        if self._meters and isinstance(message, m.Published) and not came_again:
-            events, size = self.carried.get((source, target), (0, 0))
+        if not self._meters or came_again:
+            return
+        link = source, target
+        if isinstance(message, m.Published):
+            events, size = self.carried.get(link, (0, 0))
             size += int(event_bytes(message.events).sum())
-            self.carried[source, target] = (events + message.events.num_rows, size)
+            self.carried[link] = (events + message.events.num_rows, size)
+        elif isinstance(message, m.Told) and message.advice == Aggregation.name and message.with_events:
+            _, _, partials, *_ = msgspec.msgpack.decode(message.body)
+            before = self.partials.get(link, (0, 0))
+            self.partials[link] = (before[0] + sum(one[3] for one in partials), before[1] + sum(o[4] for o in partials))
+            self.control[link] += not partials
+        elif isinstance(message, (m.Advertised, m.Unadvertised, m.Subscribed, m.Confirmed, m.Told)):
+            self.control[link] += 1
 
     @property
     def frames(self) -> int:

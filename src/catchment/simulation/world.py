@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -36,7 +37,8 @@ class World:
     """Brokers of an overlay, joined along the topic's tree, and the clients at them.
 
     `traces` keeps a line for every frame, `records` every event that was accepted, for checkers to look at; `meters`
-    adds up what links carry; `watch` is called with every broker that has done something.
+    adds up what links carry; `epoch_us` is what brokers' clocks say at the beginning; `watch` is called with every
+    broker that has done something.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class World:
         traces: bool = False,
         records: bool = True,
         meters: bool = False,
+        epoch_us: int = 0,
         watch: Callable[[World, Node], None] | None = None,
     ) -> None:
         self.overlay, self.settings, self.options = overlay, settings, options
@@ -76,7 +79,7 @@ class World:
                 settings,
                 make_advice,
                 memory_every=options.memory_every,
-                skew_us=self.random.randint(-options.clock_skew_us_max, options.clock_skew_us_max),
+                skew_us=epoch_us + self.random.randint(-options.clock_skew_us_max, options.clock_skew_us_max),
             )
             for name, of in neighbours.items()
         }
@@ -154,7 +157,7 @@ class World:
         node = self.nodes[target]
         if node.busy_until_us > now_us:
             return node.busy_until_us
-        repeats, sent = node.broker.counters["frames that came again"], node.broker.sent
+        repeats, before = node.broker.counters["frames that came again"], _Done.of(node.broker)
         if not node.receive(frame, now_us):
             return now_us + self.options.retransmit_us
         if self._traces:
@@ -162,19 +165,28 @@ class World:
         came_again = node.broker.counters["frames that came again"] > repeats
         self.tally.add(source, target, frame, came_again=came_again)
         if self._records and isinstance(frame.message, m.PublishEvents) and not came_again:
-            self.publications += publications_of(frame, now_us) if _is_accepted(frame, node.broker) else []
-        self._serve(node, frame, node.broker.sent - sent)
+            answer = node.broker.peers[frame.sender].queues[CONTROL][-1].message
+            if isinstance(answer, m.Acknowledged):
+                self.publications += publications_of(frame, now_us, now_us + node.skew_us, answer.dropped)
+        self._serve(node, frame, before)
         self._after(node)
         return None
 
-    def _serve(self, node: Node, frame: Frame, sent: int) -> None:
+    def _serve(self, node: Node, frame: Frame | None, before: _Done) -> None:
         """Let a broker be busy with what it has just been handed."""
         service = self.options.service
         if service is not FREE:
-            events = frame.message.events.num_rows if isinstance(frame.message, (m.Published, m.PublishEvents)) else 0
-            spent = {"match": service.match_us * events, "send": service.send_us * (1 + sent)}
+            after, message = _Done.of(node.broker), frame.message if frame is not None else None
+            events = message.events.num_rows if isinstance(message, (m.Published, m.PublishEvents)) else 0
+            spent = {
+                "match": service.match_us * events,
+                "add": service.add_us * (after.adds - before.adds),
+                "merge": service.merge_us * (after.merges - before.merges),
+                "send": service.send_us * ((frame is not None) + after.sent - before.sent),
+            }
             node.load_us.update(spent)
-            node.busy_until_us = self.timeline.now_us + math.ceil(sum(spent.values()))
+            busy_us = max(node.busy_until_us, self.timeline.now_us)
+            node.busy_until_us = busy_us + math.ceil(sum(spent.values()))
 
     def _after(self, node: Node) -> None:
         """What a broker wants after it has been called."""
@@ -237,7 +249,9 @@ class World:
             del self._wakes[node.name]
         now_due_us = node.timer_us()
         if now_due_us is not None and now_due_us <= self.timeline.now_us:
+            before = _Done.of(node.broker)
             node.handle_timer(self.timeline.now_us)
+            self._serve(node, None, before)
             self._after(node)
         self._wake(node)
 
@@ -246,6 +260,14 @@ class World:
             self.trace.append(f"{self.timeline.now_us}us {line}")
 
 
-def _is_accepted(frame: Frame, broker: Broker) -> bool:
-    """Whether the answer, which the broker has just queued, is yes."""
-    return isinstance(broker.peers[frame.sender].queues[CONTROL][-1].message, m.Acknowledged)
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a broker has done so far."""
+
+    sent: int
+    adds: int
+    merges: int
+
+    @classmethod
+    def of(cls, broker: Broker) -> _Done:
+        return cls(broker.sent, broker.work["add"], broker.work["merge"])

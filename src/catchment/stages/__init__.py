@@ -1,7 +1,7 @@
 """The data plane's steps as pure functions over columns: compile, match, aggregate, merge, finish."""
 
 from catchment.stages.compacting import compact_rows
-from catchment.stages.finishing import Finished, finish_rows
+from catchment.stages.finishing import PARTIAL_BYTES, STATE_BYTES, Finished, finish_rows
 from catchment.stages.lots import COLLECTED, LotRows, cells_of, lots_of
 from catchment.stages.matching import (
     REASON,
@@ -16,7 +16,7 @@ from catchment.stages.merging import Selection
 from catchment.stages.packing import PACKED_SCHEMA, packed, unpacked
 from catchment.stages.partials import PARTIAL_SCHEMA, partials_of
 from catchment.stages.placing import Prepared, SeriesName, prepared_lots
-from catchment.stages.plan import Active, Plan, broker_of, compile_plan
+from catchment.stages.plan import Active, Layout, Part, Plan, Question, broker_of, compile_plan, part_of
 from catchment.stages.wire import LOT_KINDS, crossings_from, lot_tables, lots_from, pass_rows, pass_schema
 
 __all__ = [
@@ -24,15 +24,20 @@ __all__ = [
     "HEADER_BYTES",
     "LOT_KINDS",
     "PACKED_SCHEMA",
+    "PARTIAL_BYTES",
     "PARTIAL_SCHEMA",
     "REASON",
     "SIZE",
+    "STATE_BYTES",
     "Active",
     "Finished",
+    "Layout",
     "LotRows",
+    "Part",
     "PassResult",
     "Plan",
     "Prepared",
+    "Question",
     "Selection",
     "SeriesName",
     "Wanted",
@@ -48,6 +53,7 @@ __all__ = [
     "lots_of",
     "origins_of",
     "packed",
+    "part_of",
     "partials_of",
     "partials_of_accepted",
     "pass_rows",

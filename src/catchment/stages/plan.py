@@ -36,6 +36,7 @@ __all__ = [
     "TopicPlan",
     "broker_of",
     "compile_plan",
+    "part_of",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -84,6 +85,12 @@ class Part:
         return kernels.CODES.get(self.state, kernels.BLOB)
 
 
+def part_of(measure: Measure, schema: Schema) -> Part:
+    """The state that a measure is finished from."""
+    kind = schema[measure.attribute] if measure.attribute is not None else Type.INT
+    return Part(measure.state(kind).name, measure.attribute, kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
     """An aggregate subscription that a question answers."""
@@ -116,8 +123,7 @@ class Question:
         self.id = _hash(self.topic, str(self.where), *sizes, *self.layout.group_keys)
 
     def part_of(self, measure: Measure, schema: Schema) -> int:
-        kind = schema[measure.attribute] if measure.attribute is not None else Type.INT
-        part = Part(measure.state(kind).name, measure.attribute, kind)
+        part = part_of(measure, schema)
         if part not in self.parts:
             self.parts.append(part)
         return self.parts.index(part)

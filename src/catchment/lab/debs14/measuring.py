@@ -20,6 +20,7 @@ from catchment.overlay.placement import (
     Adaptive,
     Carried,
     Choose,
+    Coordinated,
     Cover,
     Fold,
     Knowledge,
@@ -34,7 +35,7 @@ from catchment.workloads import debs14_links
 
 __all__ = ["BOUND", "DESCRIBED", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", "measure_all"]
 
-PLACEMENTS = ("late", "early", "adaptive", "selective", "cover")
+PLACEMENTS = ("late", "early", "adaptive", "selective", "coordinated", "cover")
 BOUND = "bound"
 DESCRIBED = "adaptive as described"
 """Without a margin."""
@@ -125,11 +126,13 @@ def measure(point: Point, rows: pa.Table) -> Measured:
     tree, by_window, by_stride = run.tree, run.prepared("window"), run.prepared("stride")
     adaptive = Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us)
     selective = Selective(tree, by_window.series, period_us=point.sampling_period_us)
+    coordinated = Coordinated(tree, by_window.series, period_us=point.sampling_period_us)
     sent = {
         "late": _decided(tree, _all_publications, by_window),
         "early": _decided(tree, _all_partials, by_window, forced_too=True),
         "adaptive": _folded(tree, adaptive, by_window),
         "selective": _folded(tree, selective, by_window),
+        "coordinated": _folded(tree, coordinated, by_window),
         "cover": _decided(tree, minimum_cover, by_stride, "stride"),
         BOUND: _decided(tree, minimum_cover, by_window),
     }

@@ -2,9 +2,8 @@
 
     monitor ─► analyse ─► plan ─► execute, over a shared knowledge base (section 6.2.2)
 
-Publications and expected partials are counted per outgoing link, as that is where they cost. A partial that crosses
-anyway, because one has come from further up, costs nothing more. A broker changes its mode only if the other mode would
-have been cheaper by a margin, so that one near the balance does not change back and forth.
+Publications and expected partials are counted per outgoing link, as that is where they cost. A broker changes its mode
+only if the other mode would have been cheaper by a margin, so that one near the balance does not change back and forth.
 """
 
 from __future__ import annotations
@@ -56,8 +55,6 @@ class Knowledge:
     """By link, what those of this period cost that only aggregate subscriptions want."""
     touched: Ints = field(init=False)
     """By link and series, the last slice that a publication was wanted in."""
-    due: Ints = field(init=False)
-    """… and the last one whose partial crosses anyway."""
 
     @classmethod
     def of(cls, tree: Tree, series: Series) -> Knowledge:
@@ -69,7 +66,6 @@ class Knowledge:
         links, series = len(self.broker_of), len(self.size_us)
         self.publications = np.zeros(links)
         self.touched = np.full((links, series), NEVER, np.int64)
-        self.due = np.full((links, series), NEVER, np.int64)
 
 
 class Adaptive(Placement):
@@ -94,7 +90,7 @@ class Adaptive(Placement):
         self._execute(self._plan(publications, partials))
 
     def tables(self) -> dict[str, Ints]:
-        return {"touched": self.known.touched, "due": self.known.due}
+        return {"touched": self.known.touched}
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -114,7 +110,6 @@ class Adaptive(Placement):
         offered[offer.lot] = True
         known.publications[link] += self._raw_cost(offer)[offered & ~offer.must].sum()
         known.touched[link, offer.series] = offer.slices
-        known.due[link, offer.series[offer.due]] = offer.slices[offer.due]
 
     def _raw_cost(self, offer: Offer) -> Floats:
         """Of each lot, what it costs to let it cross as it is."""
@@ -127,7 +122,7 @@ class Adaptive(Placement):
         step = np.where(known.size_us % known.shift_us, 2, 1)
         first = (now_us - self.period_us - known.size_us) // known.shift_us + 1
         last = (now_us - known.size_us) // known.shift_us
-        windows = np.minimum(last, known.touched // step) - np.maximum(first, known.due // step + 1) + 1
+        windows = np.minimum(last, known.touched // step) - first + 1
         each = self.cost.message + self.cost.merge + known.partial_bytes * self.cost.byte
         costs: Floats = np.maximum(windows, 0) * each
         return costs

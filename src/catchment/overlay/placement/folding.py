@@ -9,6 +9,7 @@ links; the placement says what goes into partials there; the rest crosses as it 
 Rule 1: a lot that crosses as it is takes with it which of its edges were absorbed; they are offered no more.
 Rule 2: a partial that has reached a broker goes on towards all who want it, merged with what is absorbed there.
 Rule 3: under placements that hold, a lot waits at a link until one of the strides ends in which it is wanted beyond.
+Rule 4: nobody decides by what a broker could not know: of a partial further up, it hears when its stride has ended.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ class Fold:
         self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
         self._touched = np.full((links, len(series)), NEVER, np.int64)
         """By link and series, the last slice or stride of which a partial crosses."""
+        self._absorbed = np.full((links, len(series)), NEVER, np.int64)
+        """… and of which something was absorbed right there."""
         self._held: list[list[_Arrived]] = [[] for _ in range(links)]
         self._now_us, self._period_us = NEVER, NEVER
         self.publications = LinkCounts.none(links)
@@ -171,12 +174,18 @@ class Fold:
         self._now_us = now_us
 
     def _close(self, now_us: int) -> None:
-        """Decide about everything that waits where a stride has ended."""
+        """Decide about everything that waits where a stride has ended, one end after the other."""
         if not self.placement.holds or self._now_us == NEVER:
             return
         series = self.series
         ends_us = ((self._now_us - series.rest_us) // series.shift_us + 1) * series.shift_us + series.rest_us
-        ended = ends_us <= now_us
+        waiting = np.zeros(len(series), np.bool_)
+        for one in (one for held in self._held for one in held):
+            waiting[one.lots.series[one.edges]] = True
+        for end_us in np.unique(ends_us[waiting & (ends_us <= now_us)]).tolist():
+            self._close_ended(ends_us <= end_us)
+
+    def _close_ended(self, ended: Bools) -> None:
         arrived: dict[int, list[_Arrived]] = defaultdict(list)
         for link in self._order:
             held = self._held[link]
@@ -195,6 +204,7 @@ class Fold:
             "now_us": self._now_us,
             "period_us": self._period_us,
             "touched": self._touched.tolist(),
+            "absorbed": self._absorbed.tolist(),
             "tables": {name: table.tolist() for name, table in self.placement.tables().items()},
             "facts": self.placement.facts(),
             "held": [[_plain(one) for one in held] for held in self._held],
@@ -206,9 +216,9 @@ class Fold:
         then = np.flatnonzero(there >= 0)
         now = there[then]
         self._now_us, self._period_us = saved["now_us"], saved["period_us"]
-        tables = {"": self._touched, **self.placement.tables()}
-        for name, table in tables.items():
-            plain = saved["tables"][name] if name else saved["touched"]
+        tables = [(self._touched, saved["touched"]), (self._absorbed, saved["absorbed"])]
+        tables += [(table, saved["tables"][name]) for name, table in self.placement.tables().items()]
+        for table, plain in tables:
             table[:, now] = np.array(plain, np.int64).reshape(len(table), len(places))[:, then]
         self.placement.recall(saved["facts"], there)
         self._held = [[_arrived(one, there) for one in held] for held in saved["held"]]
@@ -276,9 +286,10 @@ class Fold:
         slices = np.concatenate([piece.lots.slices[piece.edges] for piece in pieces])
         columns, at, column = np.unique(series, return_index=True, return_inverse=True)
         of_column = slices[at]
-        due = self._touched[link, columns] == of_column
-        for before in self._into[link]:
-            due |= self._touched[before, columns] == of_column
+        due = self._absorbed[link, columns] == of_column
+        if ended is not None:
+            for one in (link, *self._into[link]):
+                due |= ended[columns] & (self._touched[one, columns] == of_column)
         must = np.concatenate([self._must(link, piece.lots) & piece.rows for piece in pieces])
         weights = np.concatenate([piece.lots.weights for piece in pieces])
         size_bytes = np.concatenate([piece.lots.size_bytes for piece in pieces])
@@ -292,19 +303,21 @@ class Fold:
             decided[:] = False
             decided[lot[ended[series]]] = True
         carried_out = absorbed & decided[lot]
-        self._touch(link, columns, of_column, np.bincount(column[carried_out], minlength=len(columns)) > 0)
+        into = np.bincount(column[carried_out], minlength=len(columns)) > 0
+        self._absorbed[link, columns[into]] = of_column[into]
+        self._touch(link, columns, of_column, into)
         waiting = []
         done = 0
         for piece, first in zip(pieces, firsts[:-1], strict=True):
             lots = piece.lots
             of_piece = slice(first, first + len(lots.weights))
             numbers = np.flatnonzero(piece.edges)
-            into = carried_out[done : done + len(numbers)]
+            inside = numbers[carried_out[done : done + len(numbers)]]
             done += len(numbers)
-            self._put_in(link, lots, numbers[into])
+            self._put_in(link, lots, inside)
             raw = piece.rows & crosses[of_piece] & decided[of_piece]
             edges = piece.edges & raw[lots.lot]
-            edges[numbers[into]] = False
+            edges[inside] = False
             self._cross(link, lots, raw, edges, arrived)
             rest = piece.rows & ~decided[of_piece]
             if rest.any():

@@ -8,7 +8,7 @@ from catchment.overlay.placement.adaptive import PERIOD_US, Adaptive, Knowledge
 from catchment.overlay.placement.folding import Fold, Lots, Series
 from catchment.overlay.placement.offers import Grain, Placement
 from catchment.overlay.placement.optimal import Carried, lower_bound
-from catchment.overlay.placement.selective import Selective
+from catchment.overlay.placement.selective import Coordinated, Selective
 from catchment.overlay.placement.strategies import Cover, Early, Late
 from catchment.overlay.trees import Tree
 
@@ -22,6 +22,7 @@ _MAKE: Mapping[str, Callable[[Tree, Series, int], Placement]] = {
     "early": lambda tree, series, period_us: Early(),
     "adaptive": lambda tree, series, period_us: Adaptive(Knowledge.of(tree, series), period_us=period_us),
     "selective": lambda tree, series, period_us: Selective(tree, series, period_us=period_us),
+    "coordinated": lambda tree, series, period_us: Coordinated(tree, series, period_us=period_us),
     "cover": lambda tree, series, period_us: Cover(),
 }
 PLACEMENTS = (*_MAKE, OPTIMAL)

@@ -44,7 +44,7 @@ class Offer:
     slices: Ints
     """Of each column, in rising order of series."""
     due: Bools
-    """Of each column, whether its partial crosses anyway, because of what came from further up."""
+    """Of each column, whether its partial is known to cross anyway."""
 
 
 class Placement:

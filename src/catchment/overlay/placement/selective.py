@@ -5,8 +5,8 @@ into these; the others cross as they are, and serve everyone. Which choice would
 period is again a minimum vertex cover: between what was published, in sets that the same series want, and the series,
 each as dear as its partials would have been.
 
-Neighbours tell each other how far things go: what a broker does not absorb for a series, its neighbour may absorb on
-the next link; till there, each link costs the same again.
+If they are coordinated, neighbours tell each other how far things go: what a broker does not absorb for a series, its
+neighbour may absorb on the next link; till there, each link costs the same again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer
 from catchment.overlay.traffic import meets
 from catchment.overlay.trees import Tree
 
-__all__ = ["Selective"]
+__all__ = ["Coordinated", "Selective"]
 
 UNITS = 1_000
 """A message, in the whole numbers that covers are found in."""
@@ -44,17 +44,12 @@ class Selective(Adaptive):
         period_us: int = PERIOD_US,
         margin: float = MARGIN,
         cost: Cost = MESSAGES,
-        coordinated: bool = True,
     ) -> None:
         super().__init__(Knowledge.of(tree, series), period_us=period_us, margin=margin, cost=cost)
         links = len(tree.links)
         self.chosen = np.zeros((links, len(series)), np.int64)
         """By link and series, 1 if partials are sent."""
-        self._coordinated = coordinated
         self._wanted: list[Wanted] = [{} for _ in range(links)]
-        self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
-        self._backwards = tree_order(tree)[::-1]
-        self._next = [[c for c, (s, t) in enumerate(tree.links) if s == v and t != u] for u, v in tree.links]
 
     def absorb(self, offer: Offer) -> Bools:
         self._monitor(offer)
@@ -81,7 +76,7 @@ class Selective(Adaptive):
 
     def sample(self, now_us: int) -> None:
         partials = self._partial_costs(now_us)
-        reach = self._reach()
+        reach = self.reach()
         wanted = np.zeros_like(self.chosen)
         for link, sets in enumerate(self._wanted):
             wanted[link] = self._cheapest(link, sets, partials[link], reach[link])
@@ -90,14 +85,9 @@ class Selective(Adaptive):
         self.transitions += int((wanted != self.chosen).sum())
         self.chosen = wanted
 
-    def _reach(self) -> Ints:
-        """By link and series, how many links it is to whoever aggregates next."""
-        reach = np.ones(self.chosen.shape, np.int64)
-        if self._coordinated:
-            for link in self._backwards:
-                for after in self._next[link]:
-                    reach[link] += self._beyond[after] * (1 - self.chosen[after]) * reach[after]
-        return reach
+    def reach(self) -> Ints:
+        """By link and series, on how many links whatever crosses as it is costs the same again; with this one."""
+        return np.ones(self.chosen.shape, np.int64)
 
     def _cheapest(self, link: int, sets: Wanted, partials: Floats, reach: Ints) -> Ints:
         """The series to aggregate on a link; those of which nothing was heard stay as they are."""
@@ -134,3 +124,35 @@ class Selective(Adaptive):
                 key = np.sort(now[now >= 0]).tobytes()
                 if key:
                     wanted[key] = wanted.get(key, 0.0) + cost
+
+
+class Coordinated(Selective):
+    """Selective, and neighbours know of each other's choices."""
+
+    name = "coordinated"
+
+    def __init__(
+        self,
+        tree: Tree,
+        series: Series,
+        *,
+        period_us: int = PERIOD_US,
+        margin: float = MARGIN,
+        cost: Cost = MESSAGES,
+    ) -> None:
+        super().__init__(tree, series, period_us=period_us, margin=margin, cost=cost)
+        self.told = np.zeros_like(self.chosen)
+        """By link and series, what the broker at its end has told: how many links more it costs behind it."""
+        self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
+        self._backwards = tree_order(tree)[::-1]
+        self._next = [[c for c, (s, t) in enumerate(tree.links) if s == v and t != u] for u, v in tree.links]
+
+    def reach(self) -> Ints:
+        reach = 1 + self.told
+        for link in self._backwards:
+            for after in self._next[link]:
+                reach[link] += self._beyond[after] * (1 - self.chosen[after]) * reach[after]
+        return reach
+
+    def tables(self) -> dict[str, Ints]:
+        return {**super().tables(), "told": self.told}

@@ -3,6 +3,15 @@
 from catchment.simulation.checking.bounds import Bounds
 from catchment.simulation.checking.conduct import check_answers, check_conduct
 from catchment.simulation.checking.deliveries import check_deliveries
+from catchment.simulation.checking.notifications import check_notifications
 from catchment.simulation.checking.routes import check_emptiness, check_routes
 
-__all__ = ["Bounds", "check_answers", "check_conduct", "check_deliveries", "check_emptiness", "check_routes"]
+__all__ = [
+    "Bounds",
+    "check_answers",
+    "check_conduct",
+    "check_deliveries",
+    "check_emptiness",
+    "check_notifications",
+    "check_routes",
+]

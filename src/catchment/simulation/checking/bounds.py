@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from catchment.broker import messages as m
 from catchment.broker.peers import CONTROL, EVENTS
 from catchment.simulation.node import Node
 from catchment.simulation.world import World
@@ -32,7 +33,9 @@ def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
     # Every open request of a client is at most a change here, and one more where an advertisement is answered.
     open_changes = 2 * most * len(world.clients)
     for name, peer in broker.peers.items():
-        yield f"batches queued for {name}", len(peer.queues[EVENTS]), most
+        # What has become due goes after the batch that there was room for: held events, and partials.
+        told = sum(isinstance(frame.message, m.Told) for frame in peer.queues[EVENTS])
+        yield f"batches queued for {name}", len(peer.queues[EVENTS]), most + min(2 * told, 2)
         if name in broker.clients:
             yield f"answers queued for {name}", len(peer.queues[CONTROL]), most
         else:

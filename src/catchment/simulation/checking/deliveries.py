@@ -25,6 +25,8 @@ def check_deliveries(world: World) -> Iterator[str]:
 
 
 def _check_wish(world: World, wish: Wish) -> Iterator[str]:
+    if not wish.is_regular:
+        return
     who = f"{wish.client} {wish.name}"
     condition = _condition(world, wish)
     if condition is None:

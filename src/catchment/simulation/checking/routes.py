@@ -69,7 +69,7 @@ def _wanted_at(brokers: Collection[str], topic: str, world: World) -> list[Filte
         for wish in client.wishes.values():
             if wish.topic == topic and wish.asked.refused is None:
                 query = Subscription(wish.name, sql=wish.asked.message.sql).within(world.settings.schemas)
-                if query.where != NO_EVENT:
+                if query.where != NO_EVENT and query.aggregate is None:
                     found.append(query.where)
     return found
 
@@ -82,3 +82,6 @@ def check_emptiness(world: World) -> Iterator[str]:
         for topic, routes in node.broker.topics.items():
             if not routes.is_empty:
                 yield f"{node.name} still has routes of {topic}: {node.broker.table_sizes()}"
+        for what, size in node.broker.weaver.sizes().items():
+            if size:
+                yield f"{node.name} still has {size} {what}"

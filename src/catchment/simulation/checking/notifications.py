@@ -1,0 +1,75 @@
+"""Who was told which values of which windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from catchment.broker.messages import WindowValue
+from catchment.oracle import oracle
+from catchment.oracle.answer import Line
+from catchment.simulation.clients import Publication, Wish
+from catchment.simulation.world import World
+
+__all__ = ["check_notifications"]
+
+Key = tuple[int, int, tuple[tuple[str, str | None], ...], str]
+
+
+def check_notifications(world: World) -> Iterator[str]:
+    """Every window that was told of has, in the end, the value of all events in it that were accepted; none is missing.
+
+    Told of must be the windows that begin after all that was accepted before the subscription was acknowledged.
+    """
+    for client in world.clients.values():
+        for wish in client.all_wishes:
+            if not wish.is_regular:
+                yield from _check_wish(world, wish)
+
+
+def _check_wish(world: World, wish: Wish) -> Iterator[str]:
+    who = f"{wish.client} {wish.name}"
+    last: dict[Key, WindowValue] = {}
+    for _, value in wish.values:
+        key = (value.start_us, value.end_us, tuple(sorted(value.group.items())), value.output)
+        if key in last and value.revision <= last[key].revision:
+            yield f"{who} was told {key} again, as revision {value.revision}"
+        last[key] = value
+    accepted = [one for one in world.publications if one.topic == wish.topic]
+    expected = _expected(world, wish, accepted)
+    for key, value in last.items():
+        line = expected.get(key)
+        if line is None:
+            yield f"{who} was told of {key}, which has no events"
+        elif not line.accepts(value.value, value.exact) or line.publications != value.publications:
+            yield f"{who} was told {value}; right is {line}"
+    acknowledged_us = wish.asked.answered_us
+    if wish.asked.refused is not None or wish.ended is not None or acknowledged_us is None:
+        return
+    before = [one.values["ts"] for one in accepted if one.accepted_us <= acknowledged_us]
+    for key, line in expected.items():
+        if key not in last and all(time_us < key[0] for time_us in before):
+            yield f"{who} was not told of {line}"
+
+
+def _expected(world: World, wish: Wish, accepted: list[Publication]) -> dict[Key, Line]:
+    """What the oracle says of all windows."""
+    if not accepted:
+        return {}
+    events = _table(accepted, wish.topic, world.settings.schemas)
+    answer = oracle(events, subscriptions=[wish.subscription], schema=world.settings.schemas)
+    return {(line.key[1], line.key[2], line.key[3], line.key[4]): line for line in answer.lines}
+
+
+def _table(accepted: list[Publication], topic: str, schemas: Mapping[str, Any]) -> pa.Table:
+    columns: dict[str, pa.Array] = {
+        "event_id": pa.array([one.event_id for one in accepted], pa.string()),
+        "topic": pa.array([topic] * len(accepted), pa.string()),
+        "broker": pa.array(["-"] * len(accepted), pa.string()),
+        "ts": pa.array([one.values["ts"] for one in accepted], pa.timestamp("us", tz="UTC")),
+    }
+    for name in schemas[topic]:
+        columns[name] = pa.array([one.values.get(name) for one in accepted], schemas[topic][name].arrow)
+    return pa.table(columns)
