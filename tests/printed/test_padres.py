@@ -3,9 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from catchment import Overlay, Schema, Subscription, oracle
+from catchment import Overlay, Schema, Subscription, oracle, simulate
 from catchment.model.schema import Type
 from catchment.oracle import differences
+from catchment.overlay.placement import OPTIMAL, PLACEMENTS
 from tests.stages.local import answers
 
 SCHEMA = Schema({"n": Type.INT, "m": Type.INT})
@@ -28,9 +29,15 @@ def events(*values: tuple[int, int]) -> pa.Table:
 
 
 def told(asked: list[Subscription], table: pa.Table) -> dict[tuple[str, str], float | None]:
-    """What comes of a table whose halves are aggregated apart and merged; each value once."""
+    """What comes of a table whose halves are aggregated apart and merged, in stages and in brokers; each value once."""
     notifications, deliveries = answers(table, asked, {"t": SCHEMA}, overlay=OVERLAY, cuts=[len(table) // 2])
-    assert differences(oracle(table, subscriptions=asked, schema={"t": SCHEMA}), notifications, deliveries) == []
+    right = oracle(table, subscriptions=asked, schema={"t": SCHEMA})
+    assert differences(right, notifications, deliveries) == []
+    for placement in PLACEMENTS:
+        if placement != OPTIMAL:
+            ran = simulate(table, overlay=OVERLAY, subscriptions=asked, schema={"t": SCHEMA}, placement=placement)
+            assert differences(right, ran.notifications, ran.deliveries) == [], placement
+            assert ran.notifications.num_rows == notifications.num_rows, "one window, one notification"
     rows = notifications.to_pylist()
     found = {(row["subscription"], row["output"]): row["value"] for row in rows}
     assert len(found) == len(rows), "one window, one notification"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from catchment import Overlay, Schema, Subscription, oracle
+from catchment import Overlay, Schema, Subscription, oracle, simulate
 from catchment.model.operators import OPERATORS, Measure
 from catchment.model.schema import Type
 from catchment.model.window import Window
@@ -152,6 +152,13 @@ def test_example_7_early_sends_three_partials() -> None:
     found = carried(Early(), [AVERAGE])
     assert found == {"B1-B3": (0, 1), "B2-B3": (0, 1), "B3-B4": (0, 1)}
     assert total(found) == 3
+
+
+@pytest.mark.parametrize(("placement", "messages"), [("late", 8), ("early", 3), ("cover", 3)])
+def test_examples_6_and_7_with_real_brokers(placement: str, messages: int) -> None:
+    found = simulate(PUBLISHED, overlay=FIGURE_4, subscriptions=[AVERAGE], placement=placement)
+    assert sum(found.traffic.column("messages").to_pylist()) == messages
+    assert found.notifications.column("value").to_pylist() == [5.0]
 
 
 REGULAR = Subscription("R", "B4", sql="SELECT * FROM stock WHERE sym = 'IBM' AND value > 4")

@@ -95,7 +95,7 @@ class Placing:
 
     def adaptive(self, *, aggregates: bool) -> dict[tuple[str, str], int]:
         prepared = prepared_lots(self._topic, self._brokers, self._rows, "window")
-        placement = Adaptive(Knowledge.of(self.tree, prepared.series), margin=1e9)
+        placement = Adaptive(Knowledge.of(self.tree, prepared.series))
         placement.aggregates[:] = aggregates
         placement.sample = lambda now_us: None  # type: ignore[method-assign]
         fold = Fold(self.tree, placement, prepared.series).run(prepared.cells)

@@ -96,7 +96,7 @@ class At:
         self.asked.append(("report", what, detail))
 
     def spend(self, work: str, times: int) -> None:
-        """Say how often something was done that takes time."""
+        """Say how often something was done that somebody may want to add up."""
         self.asked.append(("spend", work, times))
 
     def advertisers(self, topic: str) -> frozenset[str]:

@@ -108,7 +108,7 @@ class Broker:
         self.neighbours = tuple(sorted(set(neighbours)))
         self.counters: Counter[str] = Counter()
         self.work: Counter[str] = Counter()
-        """What advice has done that takes time; of no other use here."""
+        """What advice says it has done; of no other use here."""
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}

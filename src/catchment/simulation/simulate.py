@@ -47,6 +47,8 @@ class Simulated:
     """event_id, reason: events that no broker took, and why."""
     dropped: pa.Table
     """event_id, broker: events that came behind what their broker had promised."""
+    transitions: int
+    """How often brokers have changed between forwarding and aggregating."""
     world: World
 
 
@@ -119,6 +121,7 @@ def simulate(
         traffic=_traffic(world),
         rejected=rejected.filter(rejected.column("reason").is_valid()),
         dropped=_dropped(world, accepted),
+        transitions=sum(node.broker.work["transition"] for node in world.nodes.values()),
         world=world,
     )
 

@@ -110,8 +110,8 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         if random.random() < 0.6:
             world.run(world.timeline.now_us + random.randint(1, 20_000))
     world.run()
-    checks = (check_answers, check_deliveries, check_notifications, check_conduct, check_routes)
-    problems = [problem for check in checks for problem in check(world)]
+    problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world), *check_routes(world)]
+    problems += check_notifications(world, revises=aggregating.revises)
     teller.everybody_goes()
     world.run()
     problems += chain(check_answers(world), check_emptiness(world), bounds.check())

@@ -173,7 +173,9 @@ class Topic:
         adds = 0
         beyond = {side: _beyond(wants, side) for side in drafts}
         for begin_us, run in rows.runs(self.bases.windows, self.deciding.placement):
+            before = self.deciding.transitions
             if self.deciding.sample(begin_us):
+                at.spend("transition", self.deciding.transitions - before)
                 self.coordinate(at)
             for side, draft in drafts.items():
                 inside = [row for row in run if row in beyond[side]]
@@ -413,13 +415,14 @@ class Topic:
                 at.wake(self._key("tell", side), due_us)
 
     def _learned_us(self, base: Base, time_us: int, now_us: int) -> int:
-        """How long publications took to come here: the most of this stride and the last."""
+        """How long publications took to come here before this one: the most of this stride and the last."""
         stride = time_us // base.window.shift_us
         wait = self._waits.setdefault(base.key, [0, 0, stride])
         if stride > wait[2]:
             wait[:] = [wait[1], 0, stride]
+        learned_us = max(wait[:2])
         wait[1] = max(wait[1], now_us - time_us, 0)
-        return max(wait[:2])
+        return learned_us
 
     def expire(self, at: At, side: str) -> None:
         """Tell what the clock says is due."""

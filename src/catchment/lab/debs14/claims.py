@@ -108,7 +108,7 @@ def _short_periods_cost(points: Sequence[Measured]) -> Found:
     return Found(
         short > 1.05 * long,
         f"as described {short / max(long, 1):.2f} times the messages at {_at(points[0])} s of those at "
-        f"{_at(points[-1])} s, up to {most:,} transitions; with a margin up to {ours:,}",
+        f"{_at(points[-1])} s, up to {most:,} transitions; with patience up to {ours:,}",
     )
 
 

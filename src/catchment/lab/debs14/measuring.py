@@ -38,7 +38,7 @@ __all__ = ["BOUND", "DESCRIBED", "PLACEMENTS", "Measured", "Sent", "decision_ms"
 PLACEMENTS = ("late", "early", "adaptive", "selective", "coordinated", "cover")
 BOUND = "bound"
 DESCRIBED = "adaptive as described"
-"""Without a margin."""
+"""With no patience, and by the last period alone."""
 EVENTS_AT_ONCE = 65_536
 PROGRESS_S = 2.0
 
@@ -137,7 +137,9 @@ def measure(point: Point, rows: pa.Table) -> Measured:
         BOUND: _decided(tree, minimum_cover, by_window),
     }
     if point.vary == "sampling_period_s":
-        described = Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us, margin=0.0)
+        described = Adaptive(
+            Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us, patience=0.0, looks_back=False
+        )
         sent[DESCRIBED] = _folded(tree, described, by_window)
     notified = run.delivered + _windows(by_window)
     return Measured(point, run.events, sum(len(one.cell_us) for one in run.lots), notified, sent)

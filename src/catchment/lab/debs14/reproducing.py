@@ -144,7 +144,7 @@ def _drawn_transitions(points: Sequence[Measured]) -> str:
     axes = figure_axes(drawing, title=title, across=across, up="messages")
     at = [one.point.at for one in points]
     axes.plot(at, [messages_of(one, DESCRIBED) for one in points], "o-", color=_HEX["late"], label="as described")
-    axes.plot(at, [messages_of(one, "adaptive") for one in points], "^-", color=_HEX["adaptive"], label="with a margin")
+    axes.plot(at, [messages_of(one, "adaptive") for one in points], "^-", color=_HEX["adaptive"], label="with patience")
     beside = axes.twinx()
     beside.patch.set_alpha(0.0)
     beside.set_ylabel("transitions", color=FAINT)

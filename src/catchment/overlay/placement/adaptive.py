@@ -3,7 +3,7 @@
     monitor ─► analyse ─► plan ─► execute, over a shared knowledge base (section 6.2.2)
 
 Publications and expected partials are counted per outgoing link, as that is where they cost. A broker changes its mode
-only if the other mode would have been cheaper by a margin, so that one near the balance does not change back and forth.
+only when what the other one would have saved has added up, so that one near the balance does not change back and forth.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from catchment.overlay.placement.folding import NEVER, Series
 from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer, Placement
 from catchment.overlay.trees import Tree
 
-__all__ = ["MARGIN", "MESSAGES", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
+__all__ = ["MESSAGES", "PATIENCE", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
 
 PERIOD_US = 2_000_000
-MARGIN = 0.2
+PATIENCE = 0.5
+"""How much a mode may cost more than the other would have, added up, in relation to what a period costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +70,29 @@ class Knowledge:
 
 
 class Adaptive(Placement):
-    """Aggregate or forward, broker by broker, as the last period would have had it."""
+    """Aggregate or forward, broker by broker, as the last period would have had it.
+
+    A broker looks back at least as far as its longest shift, so that it compares publications with all partials that
+    they would have been in. With `patience` 0 and without that it is the paper's engine, which changes back and forth.
+    """
 
     name = "adaptive"
 
     def __init__(
-        self, known: Knowledge, *, period_us: int = PERIOD_US, margin: float = MARGIN, cost: Cost = MESSAGES
+        self,
+        known: Knowledge,
+        *,
+        period_us: int = PERIOD_US,
+        patience: float = PATIENCE,
+        looks_back: bool = True,
+        cost: Cost = MESSAGES,
     ) -> None:
-        self.known, self.period_us, self.margin, self.cost = known, period_us, margin, cost
+        self.known, self.period_us, self.cost = known, period_us, cost
+        self._patience, self._looks_back = patience, looks_back
         self.aggregates = np.zeros(known.brokers, np.bool_)
         """The mode of each broker."""
+        self._regret = np.zeros(known.brokers)
+        """How much more each mode has cost than the other would have, since it was chosen."""
         self.transitions = 0
 
     def absorb(self, offer: Offer) -> Bools:
@@ -86,8 +100,10 @@ class Adaptive(Placement):
         return np.full(len(offer.lot), self.aggregates[offer.broker])
 
     def sample(self, now_us: int) -> None:
-        publications, partials = self._analyse(now_us)
-        self._execute(self._plan(publications, partials))
+        horizon_us = self._horizon_us()
+        ends = now_us % horizon_us == 0
+        publications, partials = self._analyse(now_us, horizon_us, ends)
+        self._execute(ends & self._plan(publications, partials, ends))
 
     def tables(self) -> dict[str, Ints]:
         return {"touched": self.known.touched}
@@ -95,12 +111,14 @@ class Adaptive(Placement):
     def facts(self) -> dict[str, Any]:
         return {
             "aggregates": self.aggregates.tolist(),
+            "regret": self._regret.tolist(),
             "transitions": self.transitions,
             "publications": self.known.publications.tolist(),
         }
 
     def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
         self.aggregates = np.array(facts["aggregates"], np.bool_)
+        self._regret = np.array(facts["regret"], np.float64)
         self.transitions = facts["transitions"]
         self.known.publications[:] = facts["publications"]
 
@@ -115,33 +133,47 @@ class Adaptive(Placement):
         """Of each lot, what it costs to let it cross as it is."""
         return offer.weights * (self.cost.message + self.cost.match) + offer.size_bytes * self.cost.byte
 
-    def _partial_costs(self, now_us: int) -> Floats:
-        """By link and series, what partials would have cost in the period that ends now."""
+    def _horizon_us(self) -> Ints:
+        """Of each broker, how far it looks back: whole periods, and no shift is longer."""
         known = self.known
         assert self.period_us is not None
+        longest = np.zeros(known.brokers, np.int64)
+        if self._looks_back:
+            shifts = np.where(known.touched > NEVER, known.shift_us, 0).max(axis=1, initial=0)
+            np.maximum.at(longest, known.broker_of, shifts)
+        horizon: Ints = np.maximum(-(-longest // self.period_us), 1) * self.period_us
+        return horizon
+
+    def _partial_costs(self, now_us: int, horizon_us: Ints) -> Floats:
+        """By link and series, what the partials cost that would have been sent within each link's horizon till now."""
+        known = self.known
         step = np.where(known.size_us % known.shift_us, 2, 1)
-        first = (now_us - self.period_us - known.size_us) // known.shift_us + 1
+        first = (now_us - horizon_us[:, None] - known.size_us) // known.shift_us + 1
         last = (now_us - known.size_us) // known.shift_us
         windows = np.minimum(last, known.touched // step) - first + 1
         each = self.cost.message + self.cost.merge + known.partial_bytes * self.cost.byte
         costs: Floats = np.maximum(windows, 0) * each
         return costs
 
-    def _analyse(self, now_us: int) -> tuple[Floats, Floats]:
-        """By broker, what the publications of the period cost, and what the partials would have that they are in."""
+    def _analyse(self, now_us: int, horizon_us: Ints, ends: Bools) -> tuple[Floats, Floats]:
+        """By broker, what the publications cost, and what the partials would have that they are in."""
         known = self.known
-        per_link = self._partial_costs(now_us).sum(axis=1)
+        per_link = self._partial_costs(now_us, horizon_us[known.broker_of]).sum(axis=1)
         costs = [np.zeros(known.brokers), np.zeros(known.brokers)]
         for of_brokers, of_links in zip(costs, (known.publications, per_link), strict=True):
             np.add.at(of_brokers, known.broker_of, of_links)
-        known.publications[:] = 0
+        known.publications[ends[known.broker_of]] = 0
         return costs[0], costs[1]
 
-    def _plan(self, publications: Floats, partials: Floats) -> Bools:
-        """The mode that each broker should have."""
-        margin = np.where(self.aggregates, 1 - self.margin, 1 + self.margin)
-        return publications > partials * margin
+    def _plan(self, publications: Floats, partials: Floats, ends: Bools) -> Bools:
+        """Which brokers should change: those whose mode has cost them too much by now."""
+        now = np.where(self.aggregates, partials, publications)
+        other = np.where(self.aggregates, publications, partials)
+        self._regret = np.where(ends, np.maximum(self._regret + now - other, 0), self._regret)
+        changes: Bools = (now > other) & (self._regret >= self._patience * np.maximum(now, other))
+        return changes
 
-    def _execute(self, wanted: Bools) -> None:
-        self.transitions += int((wanted != self.aggregates).sum())
-        self.aggregates = wanted
+    def _execute(self, changes: Bools) -> None:
+        self.transitions += int(changes.sum())
+        self.aggregates = self.aggregates ^ changes
+        self._regret[changes] = 0

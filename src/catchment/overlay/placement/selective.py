@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from catchment.overlay.placement.adaptive import MARGIN, MESSAGES, PERIOD_US, Adaptive, Cost, Knowledge
+from catchment.overlay.placement.adaptive import MESSAGES, PERIOD_US, Adaptive, Cost, Knowledge
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import Series, tree_order
 from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer
@@ -25,6 +25,8 @@ from catchment.overlay.trees import Tree
 
 __all__ = ["Coordinated", "Selective"]
 
+MARGIN = 0.2
+"""By how much, at least, a change must pay."""
 UNITS = 1_000
 """A message, in the whole numbers that covers are found in."""
 Wanted = dict[bytes, float]
@@ -45,7 +47,8 @@ class Selective(Adaptive):
         margin: float = MARGIN,
         cost: Cost = MESSAGES,
     ) -> None:
-        super().__init__(Knowledge.of(tree, series), period_us=period_us, margin=margin, cost=cost)
+        super().__init__(Knowledge.of(tree, series), period_us=period_us, cost=cost)
+        self._margin = margin
         links = len(tree.links)
         self.chosen = np.zeros((links, len(series)), np.int64)
         """By link and series, 1 if partials are sent."""
@@ -75,7 +78,7 @@ class Selective(Adaptive):
                 wanted[key] = wanted.get(key, 0.0) + float(raw[lot])
 
     def sample(self, now_us: int) -> None:
-        partials = self._partial_costs(now_us)
+        partials = self._partial_costs(now_us, np.full(len(self.chosen), self.period_us))
         reach = self.reach()
         wanted = np.zeros_like(self.chosen)
         for link, sets in enumerate(self._wanted):
@@ -102,7 +105,7 @@ class Selective(Adaptive):
         far = np.array([reach[one].max() for one in members])
         raw = np.rint(np.fromiter(sets.values(), np.float64) * far * UNITS).astype(np.int64)
         # A change must be worth it.
-        bias = np.where(found[columns] > 0, 1 - self.margin, 1 + self.margin)
+        bias = np.where(found[columns] > 0, 1 - self._margin, 1 + self._margin)
         each = np.rint(partials[columns] * reach[columns] * bias * UNITS).astype(np.int64)
         _, taken = minimum_cover(owner, column, np.maximum(raw, 1), each)
         found[columns] = taken

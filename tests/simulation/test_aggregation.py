@@ -1,0 +1,302 @@
+"""Aggregation in brokers: what it promises, what it refuses, and what it survives. One story each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from catchment import Overlay, Subscription, oracle, simulate
+from catchment.broker import messages as m
+from catchment.broker.aggregation import Aggregation, AggregationOptions
+from catchment.broker.broker import Broker, Settings
+from catchment.broker.frames import Frame
+from catchment.model.errors import ConfigurationError
+from catchment.model.schema import Schema, Type
+from catchment.oracle import differences
+from catchment.simulation.checking import check_conduct, check_emptiness, check_notifications
+from catchment.simulation.clients import Client
+from catchment.simulation.options import CALM, Options
+from catchment.simulation.world import World
+from catchment.workloads import generate_traffic, traffic_subscriptions
+
+SCHEMAS = {"t": Schema({"x": Type.INT, "road": Type.STRING})}
+CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
+SECOND_US = 1_000_000
+COUNT = "SELECT count(*), sum(x) FROM t GROUP BY window(ts, '10 seconds')"
+EVERY_PLACEMENT = ["late", "early", "adaptive", "selective", "coordinated", "cover"]
+
+
+class Story:
+    """A chain of three brokers, with publishers wherever one publishes and a subscriber at b3."""
+
+    def __init__(self, placement: str = "early", options: Options = CALM, overlay: Overlay = CHAIN, **how: Any) -> None:
+        aggregating = AggregationOptions(placement=placement, **how)
+        make = lambda: [Aggregation(SCHEMAS, aggregating)]  # noqa: E731
+        self.world = World(overlay, Settings(schemas=SCHEMAS), options=options, make_advice=make, meters=True)
+        self.subscriber = self.world.client("b3", "s")
+
+    def subscribe(self, sql: str = COUNT, name: str = "s") -> str | None:
+        """Why it was refused, if it was."""
+        self.world.subscribe(self.subscriber, name, sql)
+        self.rest()
+        return self.subscriber.requests[-1].refused
+
+    def publisher(self, broker: str) -> Client:
+        found = self.world.clients.get(f"{broker}/p")
+        if found is None:
+            found = self.world.client(broker, "p")
+            self.world.advertise(found, "t")
+            self.rest()
+        return found
+
+    def publish(self, broker: str, *events: tuple[float, int]) -> tuple[str, ...]:
+        """Seconds and values, published at the first of these times; the ids of those that came too late."""
+        client = self.publisher(broker)
+        self.world.run(max(self.world.timeline.now_us, int(events[0][0] * SECOND_US)))
+        number = len(client.requests)
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "event_id": [f"{broker}-{number}-{at}" for at in range(len(events))],
+                "ts": pa.array([int(second * SECOND_US) for second, _ in events], Type.TIMESTAMP.arrow),
+                "x": pa.array([value for _, value in events], pa.int64()),
+            }
+        )
+        self.world.publish(client, "t", batch)
+        self.rest(0.1)
+        assert client.requests[number].refused is None
+        return client.requests[number].dropped
+
+    def rest(self, seconds: float = 1.0) -> None:
+        """Let some time pass."""
+        self.world.run(self.world.timeline.now_us + int(seconds * SECOND_US))
+
+    def told(self, output: str = "count(*)", name: str = "s") -> list[tuple[float, str]]:
+        """Beginnings of windows in seconds, and their values, as they came."""
+        wish = self.subscriber.wishes[name]
+        return [(one.start_us / SECOND_US, one.exact) for _, one in wish.values if one.output == output]
+
+    def counters(self, broker: str) -> dict[str, int]:
+        return dict(self.world.nodes[broker].broker.counters)
+
+    def check(self) -> None:
+        """In the end, when silence has closed every window, all is as it should be."""
+        self.world.run()
+        assert [*check_notifications(self.world), *check_conduct(self.world)] == []
+
+
+@pytest.mark.parametrize("placement", EVERY_PLACEMENT)
+def test_a_window_is_told_once_when_all_have_passed_its_end(placement: str) -> None:
+    story = Story(placement)
+    story.subscribe()
+    story.publish("b1", (1, 5), (2, 6))
+    story.publish("b2", (3, 7))
+    story.publish("b1", (12, 1))
+    assert story.told() == []  # b2 has not said yet that nothing before 10 s will come
+    story.publish("b2", (13, 1))
+    assert story.told() == [(0.0, "3")]
+    assert story.told("sum(x)") == [(0.0, "18")]
+    story.check()
+
+
+def test_revisions_come_as_soon_as_something_is_known() -> None:
+    story = Story("early", delivery="revisions")
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    story.publish("b2", (3, 7))
+    story.publish("b1", (12, 1))
+    # How many come depends on who collects for how long; each is all that is known so far.
+    assert story.told()[-1] == (0.0, "2")
+    assert story.publish("b2", (9, 2)) == ()  # late, but nobody has promised anything for b2
+    story.rest(0.2)
+    assert story.told()[-1] == (0.0, "3")
+    revisions = [one.revision for _, one in story.subscriber.wishes["s"].values if one.output == "count(*)"]
+    assert revisions == list(range(len(revisions)))
+    story.check()
+
+
+@pytest.mark.parametrize("placement", EVERY_PLACEMENT)
+def test_windows_close_while_everybody_is_silent_and_then_nothing_is_sent(placement: str) -> None:
+    story = Story(placement, idle_after_us=5 * SECOND_US)
+    story.subscribe()
+    story.publisher("b2")
+    story.publish("b1", (1, 5))
+    story.rest(30)
+    assert story.told() == [(0.0, "1")]
+    frames = story.world.tally.frames
+    story.world.run()
+    assert story.world.tally.frames == frames
+    story.check()
+
+
+def test_an_event_behind_what_was_promised_is_named_and_goes_nowhere() -> None:
+    story = Story()
+    story.subscribe()
+    story.subscribe("SELECT * FROM t", "all")
+    story.publish("b1", (1, 5))
+    story.publish("b1", (12, 5))
+    assert story.told() == [(0.0, "1")]
+    assert story.publish("b1", (9, 7), (11, 8)) == ("b1-3-0",)
+    story.publish("b1", (21, 5))
+    assert story.told() == [(0.0, "1"), (10.0, "2")]
+    assert story.subscriber.wishes["all"].received == ["b1-1-0", "b1-2-0", "b1-3-1", "b1-4-0"]
+    story.check()
+
+
+def test_lateness_keeps_windows_open() -> None:
+    story = Story(lateness_us=5 * SECOND_US)
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    story.publish("b1", (12, 5))
+    assert story.told() == []
+    assert story.publish("b1", (9, 7)) == ()
+    story.publish("b1", (16, 5))
+    assert story.told() == [(0.0, "2")]
+    story.check()
+
+
+def test_who_begins_to_publish_may_not_reach_back_into_closed_windows() -> None:
+    story = Story()
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    story.publish("b1", (12, 5))
+    assert story.told() == [(0.0, "1")]
+    assert story.publish("b2", (5, 7), (13, 7)) == ("b2-1-0",)
+    story.publish("b1", (21, 5))
+    story.publish("b2", (22, 7))
+    assert story.told() == [(0.0, "1"), (10.0, "2")]
+    story.check()
+
+
+def test_windows_that_began_before_a_subscription_are_left_out() -> None:
+    story = Story()
+    story.publish("b1", (1, 5))
+    story.subscribe()
+    story.publish("b1", (4, 5))
+    story.publish("b1", (12, 5))
+    story.publish("b1", (22, 5))
+    assert story.told() == [(10.0, "1")]
+    story.check()
+
+
+@pytest.mark.parametrize("placement", EVERY_PLACEMENT)
+def test_a_broker_that_crashes_with_partials_in_hand_goes_on_with_them(placement: str) -> None:
+    story = Story(placement, options=Options(memory_every=3))
+    story.subscribe()
+    story.publish("b1", (1, 5), (2, 6))
+    story.publish("b2", (3, 7))
+    for broker in CHAIN.brokers:
+        story.world.crash(broker, 100_000)
+        story.rest()
+    story.publish("b1", (12, 1))
+    story.publish("b2", (13, 1))
+    assert story.told() == [(0.0, "3")]
+    assert all(node.restarts == 1 for node in story.world.nodes.values())
+    story.check()
+
+
+def test_a_subscription_that_goes_while_its_partials_travel() -> None:
+    story = Story(options=Options(delay_us_min=50_000, delay_us_max=50_000))
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    client = story.publisher("b1")
+    batch = pa.RecordBatch.from_pydict({"ts": pa.array([12 * SECOND_US], Type.TIMESTAMP.arrow), "x": [1]})
+    story.world.publish(client, "t", batch.append_column("event_id", pa.array(["last"])))
+    story.rest(0.08)  # the partial is on its way from b1 to b2
+    story.world.unsubscribe(story.subscriber, "s")
+    story.world.run()
+    assert story.subscriber.past[0].values == []
+    assert list(check_conduct(story.world)) == []
+    story.world.unadvertise(client, "t")
+    story.world.run()
+    assert list(check_emptiness(story.world)) == []
+
+
+def test_a_window_that_no_broker_could_hold_is_refused_with_the_figure() -> None:
+    story = Story()
+    refused = story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '365 days', '1 millisecond')", "year")
+    assert refused is not None
+    assert "31536000000 slices" in refused
+    assert "bytes for each group; accepted are at most 1073741824 bytes" in refused
+    assert story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '365 days')", "calm") is None
+    assert story.world.nodes["b3"].broker.weaver.sizes()["aggregate subscriptions"] == 1
+
+
+def alone() -> Broker:
+    broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())])
+    broker.receive(Frame("b2", 1, m.Advertised("t", 1, 1)), 0)
+    return broker
+
+
+def tell(broker: Broker, value: Sequence[Any], sequence: int, *, with_events: bool, now_us: int = 0) -> None:
+    body = msgspec.msgpack.encode(value)
+    assert broker.receive(Frame("b2", sequence, m.Told("aggregation", body, 0, with_events)), now_us)
+
+
+def test_partials_of_an_unknown_question_are_counted_and_left_out() -> None:
+    broker = alone()
+    partial = ["b9/1", [], 0, 1, 40, [[0, [1, {}, []]]]]
+    tell(broker, ["flow", "t", [partial], None, 0], 1, with_events=True)
+    assert broker.counters["partials of unknown subscriptions"] == 1
+    assert broker.weaver.reports["partials of unknown subscriptions"] == "b9/1 from b2"
+    assert broker.failures == ()
+    tell(broker, ["flow", "nowhere", [], None, 0], 2, with_events=True)
+    assert broker.counters["messages about unknown topics"] == 1
+
+
+def test_clocks_that_disagree_by_more_than_a_slice_are_reported() -> None:
+    broker = alone()
+    broker.attach("b1/s")
+    broker.receive(Frame("b1/s", 1, m.SubscribeTo(1, "s", COUNT)), 0)
+    tell(broker, ["flow", "t", [], None, 9 * SECOND_US], 1, with_events=True)
+    assert broker.counters["clocks that disagree by more than a slice"] == 0
+    tell(broker, ["flow", "t", [], None, 11 * SECOND_US], 2, with_events=True)
+    assert broker.counters["clocks that disagree by more than a slice"] == 1
+    said = broker.weaver.reports["clocks that disagree by more than a slice"]
+    assert said == "that of b2 is at least 11000000 microseconds ahead of that of b1"
+
+
+@pytest.mark.parametrize("placement", ["adaptive", "selective", "coordinated"])
+def test_nothing_is_lost_or_counted_twice_when_brokers_change_their_mode(placement: str) -> None:
+    """Traffic comes in waves, so that forwarding pays now and aggregating then."""
+    busy = generate_traffic(600, seed=1, duration_us=10 * SECOND_US, brokers=CHAIN.brokers)
+    slow = generate_traffic(15, seed=2, duration_us=20 * SECOND_US, brokers=CHAIN.brokers)
+    waves, at_us = [], 0
+    for wave, length_us in ((slow, 20), (busy, 10), (slow, 20), (busy, 10)):
+        times = wave.column("ts").cast(pa.int64()).to_numpy()
+        shifted = pa.array(times - times.min() + at_us, Type.TIMESTAMP.arrow)
+        waves.append(wave.set_column(wave.schema.get_field_index("ts"), "ts", shifted))
+        at_us += length_us * SECOND_US
+    events = pa.concat_tables(waves)
+    drawn = traffic_subscriptions(12, seed=3, brokers=CHAIN.brokers, selectivity=0.3, window=("4 seconds", "2 seconds"))
+    asked = [Subscription(name, at, sql=sql) for name, at, sql in drawn]
+    found = simulate(events, overlay=CHAIN, subscriptions=asked, placement=placement)
+    assert differences(oracle(events, subscriptions=asked), found.notifications, found.deliveries) == []
+    assert found.transitions > 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"placement": "middle"}, "placement is 'middle'; accepted are late"),
+        ({"delivery": "maybe"}, "delivery is 'maybe'; accepted are 'final' and 'revisions'"),
+        ({"lateness_us": -1}, "lateness_us is -1; accepted are numbers from 0 on"),
+        ({"idle_after_us": -1}, "idle_after_us is -1; accepted are numbers from 0 on"),
+        ({"sampling_period_us": 0}, "sampling_period_us is 0; accepted are numbers from 1 on"),
+        ({"memory_bytes_max": 0}, "memory_bytes_max is 0; accepted are numbers from 1 on"),
+        ({"collection_us": (50, 10)}, "collection_us is (50, 10); accepted is a rising pair"),
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        AggregationOptions(**given)
+    assert said in str(error.value)
+
+
+def test_the_collection_delay_is_fixed_or_varies_within_its_bounds() -> None:
+    fixed, varying = AggregationOptions(collection_us=7), AggregationOptions()
+    assert fixed.collection_delay_us("b1", 10) == 7
+    delays = {varying.collection_delay_us("b1", end_us) for end_us in range(200)}
+    assert 10_000 <= min(delays) < 15_000
+    assert 45_000 < max(delays) <= 50_000
