@@ -7,15 +7,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from catchment.lab.debs14.claims import CLAIMS
-from catchment.lab.debs14.reproducing import DRAWN, reproduce
+from catchment.lab.debs14.reproducing import COUNTED, DRAWN, reproduce
 
 pytestmark = pytest.mark.spark
 
 
 def test_the_page_has_every_figure_and_every_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    found = reproduce(output=tmp_path / "page", seconds=6.0, every=8, spark=spark)
+    small = {"seconds": 6.0, "every": 8, "played_seconds": 0.3, "played_every": 20}
+    found = reproduce(output=tmp_path / "page", spark=spark, **small)
     page = found.page.read_text()
-    assert page.count("<svg ") == len(DRAWN)
+    assert page.count("<svg ") == len(DRAWN) == 14
     assert page.count("<q>") == len(CLAIMS) == len(found.claims)
     assert {claim.figure for claim in CLAIMS} == set(DRAWN)
     assert page.count(">agrees</b>") == sum(one.holds for _, _, one in found.claims)
@@ -25,5 +26,9 @@ def test_the_page_has_every_figure_and_every_sentence(spark: SparkSession, tmp_p
     assert held["6b", "When the rate increases, EARLY generates significantly fewer."]
     behind = json.loads((tmp_path / "page" / "measured.json").read_text())
     assert len(behind) == len(found.measured)
-    for figure in DRAWN:
+    for figure in COUNTED:
         assert len({one.point.at for one in found.measured if one.point.figure == figure}) >= 2
+    for one in found.loaded:
+        for load in one.of.values():
+            assert load.cpu_ms > 0
+            assert load.total_ms("match") > 0

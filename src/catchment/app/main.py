@@ -242,7 +242,7 @@ def reproduce_debs14(
     quick: Annotated[bool, typer.Option(help="Short runs of some points.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The figures of the DEBS'14 paper about messages, next to what it says of them."""
+    """The fourteen figures of the DEBS'14 paper, next to what it says of them."""
     from catchment.lab.debs14.reproducing import QUICK
     from catchment.lab.debs14.reproducing import reproduce as run_all
 

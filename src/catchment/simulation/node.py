@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from time import process_time
 from typing import Any
 
 from catchment.broker.advice import Advice
@@ -42,11 +43,16 @@ class Node:
         self.restarts = 0
         self.load_us: Counter[str] = Counter()
         """Of one core, by what it was spent on."""
+        self.cpu_s = 0.0
+        """What its calls have really taken."""
 
     def receive(self, frame: Frame, now_us: int) -> bool:
         """Whether the frame was taken."""
         local_us = now_us + self.skew_us
-        if self.is_down or not self.broker.receive(frame, local_us):
+        begun_s = process_time()
+        taken = not self.is_down and self.broker.receive(frame, local_us)
+        self.cpu_s += process_time() - begun_s
+        if not taken:
             return False
         self._note("receive", frame, local_us)
         return True
@@ -64,7 +70,9 @@ class Node:
 
     def handle_timer(self, now_us: int) -> None:
         local_us = now_us + self.skew_us
+        begun_s = process_time()
         self.broker.handle_timer(local_us)
+        self.cpu_s += process_time() - begun_s
         self._note("handle_timer", local_us)
 
     def take_output(self, peer: str, room: tuple[int, int]) -> list[Send]:

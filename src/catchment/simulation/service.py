@@ -19,6 +19,8 @@ class ServiceTimes:
     """To add an event to the state of a slice."""
     merge_us: float = 0.0
     """To merge one state into another."""
+    decide_us: float = 0.0
+    """To ask a placement what shall become of a publication at a link."""
     send_us: float = 0.0
     """To take a message in and to send one message on."""
 

@@ -63,6 +63,7 @@ def simulate(
     delivery: Literal["final", "revisions"] = "final",
     idle_after: str = "10 seconds",
     sampling_period: str = "2 seconds",
+    collection_delay: str | tuple[str, str] = ("10 milliseconds", "50 milliseconds"),
     forwarding: Literal["advertised", "flooded"] = "advertised",
     summary: Literal["bound", "covering", "each"] = "covering",
     options: Options = CALM,
@@ -72,7 +73,8 @@ def simulate(
 
     All subscriptions are acknowledged before the first event. Each broker's events keep their order, and come at the
     times that they say, as far as these rise; at the end every window closes. `schema` is one schema, or one per topic;
-    without it the columns say the types.
+    without it the columns say the types. With revisions, brokers collect partials for a `collection_delay`, always the
+    same or between two bounds.
     """
     asked = list(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
@@ -83,6 +85,7 @@ def simulate(
         lateness_us=duration_us(lateness),
         idle_after_us=duration_us(idle_after),
         sampling_period_us=duration_us(sampling_period),
+        collection_us=_collection_us(collection_delay),
     )
     table = as_events(events, merged).combine_chunks()
     known = schemas if schema is not None and not isinstance(schema, Schema) else None
@@ -147,6 +150,10 @@ def _check(asked: list[Subscription], schemas: Mapping[str, Schema]) -> None:
         names.add(one.name)
 
 
+def _collection_us(given: str | tuple[str, str]) -> int | tuple[int, int]:
+    return duration_us(given) if isinstance(given, str) else (duration_us(given[0]), duration_us(given[1]))
+
+
 def _first_us(events: pa.Table) -> int:
     return int(events.column("ts").cast(pa.int64())[0].as_py()) if len(events) else 0
 
@@ -159,6 +166,10 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> N
         if topic not in {one.message.topic for one in client.requests}:
             world.advertise(client, topic)
     world.run()
+    for node in world.nodes.values():
+        # What brokers took to hear of everyone says nothing of what events cost.
+        node.load_us.clear()
+        node.cpu_s = 0.0
     first_us, begin_us = _first_us(events), max(world.timeline.now_us, BEGIN_US)
     now_us = begin_us
     for broker, topic, rows in _batches(events):

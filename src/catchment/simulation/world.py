@@ -55,7 +55,7 @@ class World:
         epoch_us: int = 0,
         watch: Callable[[World, Node], None] | None = None,
     ) -> None:
-        self.overlay, self.settings, self.options = overlay, settings, options
+        self.overlay, self.settings, self.options, self.epoch_us = overlay, settings, options, epoch_us
         self.random = Random(seed)
         self.timeline = Timeline()
         self.trace: list[str] = []
@@ -182,6 +182,7 @@ class World:
                 "match": service.match_us * events,
                 "add": service.add_us * (after.adds - before.adds),
                 "merge": service.merge_us * (after.merges - before.merges),
+                "decide": service.decide_us * (after.decisions - before.decisions),
                 "send": service.send_us * ((frame is not None) + after.sent - before.sent),
             }
             node.load_us.update(spent)
@@ -267,7 +268,8 @@ class _Done:
     sent: int
     adds: int
     merges: int
+    decisions: int
 
     @classmethod
     def of(cls, broker: Broker) -> _Done:
-        return cls(broker.sent, broker.work["add"], broker.work["merge"])
+        return cls(broker.sent, broker.work["add"], broker.work["merge"], broker.work["decide"])

@@ -73,6 +73,11 @@ class Deciding:
         return self.placement.period_us is not None
 
     @property
+    def ponders(self) -> bool:
+        """Whether a decision takes any time worth counting."""
+        return self.learns or self.placement.holds
+
+    @property
     def transitions(self) -> int:
         return getattr(self.placement, "transitions", 0)
 

@@ -111,8 +111,8 @@ class Topic:
                     self._wait_for(at, HERE, self.edge.add(base, wanted, values), base, rows.times[row])
                     adds += 1
         drafts = {side: _Draft(set(_rows(regular, side))) for side in self.outlets if side != upstream}
-        sizes = event_bytes(events).tolist()
         if self.deciding is not None and wants:
+            sizes = event_bytes(events).tolist()
             if self.deciding.placement.holds:
                 for side, draft in drafts.items():
                     self._hold_back(at, side, draft, rows, wants, sizes, served)
@@ -207,6 +207,8 @@ class Topic:
                 values = rows.values(row, _attributes(base))
                 columns += self._columns(outlet, base, wanted, values, ended=False)
             standing.append(Standing(sizes[row], row in must, columns))
+        if self.deciding.ponders:
+            at.spend("decide", len(standing))
         crosses: set[int] = set()
         absorbed: dict[int, list[str]] = {}
         for row, one, decided in zip(
@@ -275,6 +277,7 @@ class Topic:
                 has_ended = outlet.end_us(base, wanted) <= end_us
                 columns += self._columns(outlet, base, wanted, one.values, ended=has_ended)
             standing.append(Standing(one.size_bytes, False, columns))
+        at.spend("decide", len(standing))
         crossing: list[Held] = []
         marks: dict[int, list[str]] = {}
         done = set()
@@ -408,7 +411,7 @@ class Topic:
         wait_us = None if time_us is None else self._learned_us(base, time_us, at.now_us)
         for end_us, item in due:
             if wait_us is None:
-                due_us = at.now_us + self._options.collection_delay_us(self._broker, end_us)
+                due_us = max(at.now_us, end_us) + self._options.collection_delay_us(self._broker, end_us)
             else:
                 due_us = max(at.now_us, end_us + wait_us)
             if agenda.wake(item, due_us):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
 from catchment.lab.debs14.points import SCHEMAS, Data, Point, events_at, source_rows, subscriptions_at
@@ -33,7 +34,20 @@ from catchment.overlay.placement.offers import Bools, Grain, Ints
 from catchment.stages import Active, LotRows, Prepared, compile_plan, lots_of, origins_of, prepared_lots
 from catchment.workloads import debs14_links
 
-__all__ = ["BOUND", "DESCRIBED", "PLACEMENTS", "Measured", "Sent", "decision_ms", "measure", "measure_all"]
+__all__ = [
+    "BOUND",
+    "DESCRIBED",
+    "PLACEMENTS",
+    "Measured",
+    "Sent",
+    "decision_ms",
+    "measure",
+    "measure_all",
+    "point_from",
+    "rows_from",
+    "shared_rows",
+    "spread",
+]
 
 PLACEMENTS = ("late", "early", "adaptive", "selective", "coordinated", "cover")
 BOUND = "bound"
@@ -207,27 +221,44 @@ def measure_all(
     report: Callable[[str], None] = lambda line: None,
 ) -> list[Measured]:
     """All points, each a task; `report` hears how many are done."""
-    share = spark.sparkContext.broadcast
-    rows = {data: share(_to_bytes(source_rows(data, folder))) for data, folder in folders.items()}
+    rows = shared_rows(spark, folders)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for text in batch.column("point").to_pylist():
-                point = _point(json.loads(text))
-                found = measure(point, _from_bytes(rows[point.data].value))
-                yield pa.RecordBatch.from_pydict({"measured": [json.dumps(asdict(found))]})
+    def run(text: str) -> str:
+        point = point_from(json.loads(text))
+        return json.dumps(asdict(measure(point, rows_from(rows[point.data].value))))
 
     # The longest first, so that none of them is left to the end.
     ordered = sorted(points, key=lambda point: -point.rate * point.seconds * point.subscriptions)
-    texts = spark.sparkContext.parallelize([(json.dumps(asdict(point)),) for point in ordered], len(ordered))
-    tasks = spark.createDataFrame(texts, "point string").mapInArrow(run, "measured string")
+    texts = spread(spark, [json.dumps(asdict(point)) for point in ordered], run, report)
+    found = {one.point: one for one in (measured_from(json.loads(text)) for text in texts)}
+    return [found[point] for point in points]
+
+
+def shared_rows(spark: SparkSession, folders: Mapping[Data, str | None]) -> dict[Data, Broadcast[bytes]]:
+    """What runs draw their events from, where every task can read it."""
+    return {
+        data: spark.sparkContext.broadcast(_to_bytes(source_rows(data, folder))) for data, folder in folders.items()
+    }
+
+
+def spread(
+    spark: SparkSession, tasks: Sequence[str], work: Callable[[str], str], report: Callable[[str], None]
+) -> list[str]:
+    """Do some work for each of several texts, as one Spark job; `report` hears how many are done."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column("task").to_pylist():
+                yield pa.RecordBatch.from_pydict({"found": [work(text)]})
+
+    texts = spark.sparkContext.parallelize([(task,) for task in tasks], len(tasks))
+    job = spark.createDataFrame(texts, "task string").mapInArrow(run, "found string")
     with ThreadPoolExecutor(1) as beside:
-        waiting = beside.submit(tasks.collect)
+        waiting = beside.submit(job.collect)
         while not waiting.done():
             time.sleep(PROGRESS_S)
-            report(f"{_tasks_done(spark)} of {len(points)} runs done")
-    found = {one.point: one for one in (measured_from(json.loads(row.measured)) for row in waiting.result())}
-    return [found[point] for point in points]
+            report(f"{_tasks_done(spark)} of {len(tasks)} runs done")
+    return [row.found for row in waiting.result()]
 
 
 def _tasks_done(spark: SparkSession) -> int:
@@ -238,10 +269,10 @@ def _tasks_done(spark: SparkSession) -> int:
 
 def measured_from(plain: Mapping[str, Any]) -> Measured:
     sent = {name: Sent(**one) for name, one in plain["sent"].items()}
-    return Measured(**{**plain, "point": _point(plain["point"]), "sent": sent})
+    return Measured(**{**plain, "point": point_from(plain["point"]), "sent": sent})
 
 
-def _point(plain: Mapping[str, Any]) -> Point:
+def point_from(plain: Mapping[str, Any]) -> Point:
     return Point(**{**plain, "window": tuple(plain["window"])})
 
 
@@ -253,5 +284,5 @@ def _to_bytes(table: pa.Table) -> bytes:
 
 
 @cache
-def _from_bytes(data: bytes) -> pa.Table:
+def rows_from(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
+from catchment.simulation.service import ServiceTimes
 from catchment.workloads import (
     STOCK_SCHEMA,
     TRAFFIC_SCHEMA,
@@ -26,7 +27,7 @@ from catchment.workloads import (
     traffic_subscriptions,
 )
 
-__all__ = ["DATA", "Point", "Workload", "events_at", "source_rows", "subscriptions_at", "workload"]
+__all__ = ["DATA", "Point", "Simulated", "Workload", "events_at", "source_rows", "subscriptions_at", "workload"]
 
 Data = Literal["stock", "traffic"]
 DATA: tuple[Data, ...] = ("stock", "traffic")
@@ -54,6 +55,8 @@ class Point:
     selectivity: float
     seconds: float
     sampling_period_s: float
+    collection_ms: float | None = None
+    """None is between the two bounds of the file."""
     seed: int
     start_us: int
 
@@ -69,24 +72,47 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Simulated:
+    """What is fixed for runs with real brokers."""
+
+    seconds: float
+    like: Mapping[str, str]
+    """Of each figure, at whose points it is."""
+    network_us: tuple[int, int]
+    collection_ms: tuple[float, float]
+    service: ServiceTimes
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """All points, in the order of the file."""
 
     points: tuple[Point, ...]
+    simulated: Simulated
 
     def of(self, figure: str) -> list[Point]:
         return [point for point in self.points if point.figure == figure]
 
     def shortened(self, seconds: float) -> Workload:
         """The same points, each for a shorter time."""
-        return Workload(tuple(replace(point, seconds=seconds) for point in self.points))
+        return replace(self, points=tuple(replace(point, seconds=seconds) for point in self.points))
 
 
 def workload() -> Workload:
     """What the project's own file says."""
     text = files("catchment.lab.debs14").joinpath("workload.toml").read_text(encoding="utf-8")
     given = tomllib.loads(text)
-    return Workload(tuple(point for sweep in given["sweep"] for point in _points(sweep, given)))
+    asked = dict(given["simulated"])
+    low, high = asked.pop("network_ms")
+    collected = given["collection_delay_ms"]
+    simulated = Simulated(
+        seconds=asked.pop("seconds"),
+        like=asked.pop("like"),
+        network_us=(round(low * 1e3), round(high * 1e3)),
+        collection_ms=(collected[0], collected[1]),
+        service=ServiceTimes(**asked),
+    )
+    return Workload(tuple(point for sweep in given["sweep"] for point in _points(sweep, given)), simulated)
 
 
 def _points(sweep: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Point]:

@@ -5,29 +5,44 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from catchment.lab.debs14.claims import CLAIMS, Claim, Found, messages_of
+from catchment.lab.debs14.loads import SIMULATED, STAGES, Loaded, load_all
 from catchment.lab.debs14.measuring import BOUND, DESCRIBED, Measured, measure_all
-from catchment.lab.debs14.points import DATA, Data, workload
+from catchment.lab.debs14.points import DATA, Data, Point, workload
 from catchment.lab.drawing import COLOURS, FAINT, INK, STYLE, figure_axes, new_figure, svg_of
 from catchment.pipeline.session import spark_session
 
 __all__ = ["DRAWN", "QUICK", "Reproduced", "reproduce"]
 
-DRAWN = ("6a", "6b", "6c", "6d", "6e", "8b")
-QUICK: dict[str, Any] = {"seconds": 40.0, "every": 3}
+COUNTED = ("6a", "6b", "6c", "6d", "6e", "8b")
+"""Of messages, for which folding links is enough."""
+PLAYED = ("7a", "7b", "7c", "7d", "7e", "7f", "8a", "8c")
+"""Of load and delay, for which real brokers run in virtual time."""
+DRAWN = tuple(sorted((*COUNTED, *PLAYED)))
+QUICK: dict[str, Any] = {"seconds": 25.0, "every": 3, "played_seconds": 4.0, "played_every": 7}
 TITLES = {
     "6a": ("Stock: messages over the publication rate", "publications a second"),
     "6b": ("Traffic: messages over the publication rate", "publications a second"),
     "6c": ("Stock: messages over the number of subscriptions", "subscriptions"),
     "6d": ("Traffic: messages over the number of subscriptions", "subscriptions"),
     "6e": ("Traffic: messages over the share of aggregates", "aggregate subscriptions"),
+    "7a": ("Stock: processing load over the publication rate", "publications a second"),
+    "7b": ("Stock: … for matching", "publications a second"),
+    "7c": ("Stock: … for aggregation", "publications a second"),
+    "7d": ("Traffic: processing load over the publication rate", "publications a second"),
+    "7e": ("Stock: processing load over the number of subscriptions", "subscriptions"),
+    "7f": ("Traffic: processing load over the number of subscriptions", "subscriptions"),
+    "8a": ("Traffic: delay over the number of subscriptions", "subscriptions"),
     "8b": ("Stock: adaptive over its sampling period", "sampling period, seconds"),
+    "8c": ("Traffic: adaptive over the collection delay", "collection delay, milliseconds"),
 }
+SPLIT = {"7b": STAGES["matching"], "7c": STAGES["aggregation"]}
+"""Figures that show one part of the load."""
 LINES = {"late": "o", "early": "s", "adaptive": "^", "selective": "v", "cover": "D", BOUND: ""}
 _HEX = {name: colour for colour, name in COLOURS.items()}
 
@@ -38,6 +53,7 @@ class Reproduced:
 
     page: Path
     measured: list[Measured]
+    loaded: list[Loaded]
     claims: list[tuple[str, str, Found]]
     """Figure, the paper's words, and what was found."""
 
@@ -48,29 +64,39 @@ def reproduce(
     folder: Path | None = None,
     seconds: float | None = None,
     every: int = 1,
+    played_seconds: float | None = None,
+    played_every: int = 1,
     spark: Any = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Reproduced:
     """Run the sweeps as one Spark job, draw their figures, and write a page and the figures behind it.
 
     `folder` has the real data in `stock` and `traffic`; without it they are generated. `seconds` shortens every run,
-    and `every` leaves points out, but never the ends of a sweep.
+    and `every` leaves points out, but never the ends of a sweep; `played_…` do so for runs with real brokers.
     """
     whole = workload() if seconds is None else workload().shortened(seconds)
-    points = [point for figure in DRAWN for point in _thinned(whole.of(figure), every)]
+    points = [point for figure in COUNTED for point in _thinned(whole.of(figure), every)]
     folders: dict[Data, str | None] = {data: None if folder is None else str(folder / data) for data in DATA}
-    measured = measure_all(spark or spark_session("catchment reproduce debs14"), points, folders, report)
-    by_figure = {figure: [one for one in measured if one.point.figure == figure] for figure in DRAWN}
+    spark = spark or spark_session("catchment reproduce debs14")
+    measured = measure_all(spark, points, folders, lambda line: report(f"messages: {line}"))
+    fixed = whole.simulated if played_seconds is None else replace(whole.simulated, seconds=played_seconds)
+    sweeps = dict.fromkeys(fixed.like.values())
+    played: list[Point] = [point for sweep in sweeps for point in _thinned(whole.of(sweep), played_every)]
+    loaded = load_all(spark, played, folders, fixed, lambda line: report(f"load and delay: {line}"))
+    by_figure: dict[str, list[Any]] = {}
+    for figure in DRAWN:
+        runs: Sequence[Any] = measured if figure in COUNTED else loaded
+        by_figure[figure] = [one for one in runs if one.point.figure == fixed.like.get(figure, figure)]
     claims = [(claim.figure, claim.words, _judged(claim, by_figure[claim.figure])) for claim in CLAIMS]
     output.mkdir(parents=True, exist_ok=True)
     page = output / "index.html"
     page.write_text(_page(by_figure, claims, real=folder is not None), encoding="utf-8")
-    plain = json.dumps([asdict(one) for one in measured], indent=1)
-    (output / "measured.json").write_text(plain, encoding="utf-8")
-    return Reproduced(page, measured, claims)
+    for name, runs in (("measured", measured), ("loaded", loaded)):
+        (output / f"{name}.json").write_text(json.dumps([asdict(one) for one in runs], indent=1), encoding="utf-8")
+    return Reproduced(page, measured, loaded, claims)
 
 
-def _judged(claim: Claim, points: Sequence[Measured]) -> Found:
+def _judged(claim: Claim, points: Sequence[Any]) -> Found:
     found = claim.check(points)
     if found.holds or not claim.otherwise:
         return found
@@ -78,34 +104,37 @@ def _judged(claim: Claim, points: Sequence[Measured]) -> Found:
 
 
 def _thinned(points: Sequence[Any], every: int) -> list[Any]:
+    """Every so many of them, but three at least, and the last."""
+    every = max(min(every, len(points) // 2), 1)
     return [point for at, point in enumerate(points) if at % every == 0 or at == len(points) - 1]
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def _page(by_figure: Mapping[str, Sequence[Measured]], claims: Sequence[tuple[str, str, Found]], *, real: bool) -> str:
+def _page(by_figure: Mapping[str, Sequence[Any]], claims: Sequence[tuple[str, str, Found]], *, real: bool) -> str:
     sections = []
     for figure, points in by_figure.items():
         own = "".join(_claim(words, found) for of, words, found in claims if of == figure)
-        drawn = _drawn_transitions(points) if figure == "8b" else _drawn(figure, points)
+        drawn = _PICTURES.get(figure, _drawn)(figure, points)
         sections.append(
             f"<section class=pair><figure>{drawn}<figcaption><b>Figure {figure[0]}({figure[1]})</b>. "
             f"{html.escape(_setting(points[0]))}</figcaption></figure>"
             f"<div><h2>The paper</h2><ul>{own}</ul></div></section>"
         )
-    some = next(iter(by_figure.values()))[0]
+    some, other = by_figure["6a"][0], by_figure["7a"][0]
     return _PAGE.substitute(
         style=STYLE,
         data="the real data" if real else "generated data",
         seconds=f"{some.point.seconds:,.0f}",
+        played=f"{other.point.seconds:,.3g}",
         holding=sum(found.holds for _, _, found in claims),
         claims=len(claims),
         sections="\n".join(sections),
     )
 
 
-def _setting(one: Measured) -> str:
+def _setting(one: Measured | Loaded) -> str:
     point = one.point
     fixed = {
         "rate": f"{point.rate:g} publications a second",
@@ -138,19 +167,68 @@ def _drawn(figure: str, points: Sequence[Measured]) -> str:
     return svg_of(drawing, title)
 
 
-def _drawn_transitions(points: Sequence[Measured]) -> str:
-    title, across = TITLES["8b"]
+def _drawn_load(figure: str, points: Sequence[Loaded]) -> str:
+    """What the service times make of what was done; dotted, what it really took here."""
+    title, across = TITLES[figure]
+    drawing = new_figure(6.4, 4.2)
+    axes = figure_axes(drawing, title=title, across=across, up="ms of one core a second, all brokers")
+    at = [one.point.at for one in points]
+    for name in SIMULATED:
+        values = [one.of[name].total_ms(*SPLIT.get(figure, ())) for one in points]
+        axes.plot(at, values, marker=LINES[name], markersize=4.5, color=_HEX[name], label=name, linewidth=1.7)
+        if figure not in SPLIT:
+            axes.plot(at, [one.of[name].cpu_ms for one in points], ":", color=_HEX[name], linewidth=1.4)
+    _finish(axes, logarithmic=points[0].point.vary == "rate")
+    return svg_of(drawing, title)
+
+
+def _drawn_delay(figure: str, points: Sequence[Loaded]) -> str:
+    title, across = TITLES[figure]
+    drawing = new_figure(6.4, 4.2)
+    axes = figure_axes(drawing, title=title, across=across, up="ms from the end of a window")
+    at = [one.point.at for one in points]
+    for name in SIMULATED:
+        values = [one.of[name].delay_ms for one in points]
+        axes.plot(at, values, marker=LINES[name], markersize=4.5, color=_HEX[name], label=name, linewidth=1.7)
+    axes.set_ylim(bottom=0)
+    _finish(axes, logarithmic=False)
+    return svg_of(drawing, title)
+
+
+def _drawn_collecting(figure: str, points: Sequence[Loaded]) -> str:
+    title, across = TITLES[figure]
+    drawing = new_figure(6.4, 4.2)
+    axes = figure_axes(drawing, title=title, across=across, up="ms from the end of a window")
+    at, loads = [one.point.at for one in points], [one.of["adaptive"] for one in points]
+    axes.plot(at, [load.delay_ms for load in loads], "^-", color=_HEX["adaptive"], label="delay")
+    axes.plot([], [], ":", color=FAINT, label="messages")
+    axes.set_ylim(bottom=0)
+    beside = _second_axis(axes, "messages")
+    beside.plot(at, [load.messages for load in loads], ":", color=FAINT, linewidth=1.7)
+    beside.set_ylim(bottom=0)
+    beside.yaxis.set_major_formatter(lambda value, _: _short(value))
+    _finish(axes, logarithmic=False)
+    return svg_of(drawing, title)
+
+
+def _second_axis(axes: Any, label: str) -> Any:
+    beside = axes.twinx()
+    beside.patch.set_alpha(0.0)
+    beside.set_ylabel(label, color=FAINT)
+    beside.tick_params(colors=FAINT, labelsize=9, length=0)
+    for spine in beside.spines.values():
+        spine.set_visible(False)
+    return beside
+
+
+def _drawn_transitions(figure: str, points: Sequence[Measured]) -> str:
+    title, across = TITLES[figure]
     drawing = new_figure(6.4, 4.2)
     axes = figure_axes(drawing, title=title, across=across, up="messages")
     at = [one.point.at for one in points]
     axes.plot(at, [messages_of(one, DESCRIBED) for one in points], "o-", color=_HEX["late"], label="as described")
     axes.plot(at, [messages_of(one, "adaptive") for one in points], "^-", color=_HEX["adaptive"], label="with patience")
-    beside = axes.twinx()
-    beside.patch.set_alpha(0.0)
-    beside.set_ylabel("transitions", color=FAINT)
-    beside.tick_params(colors=FAINT, labelsize=9, length=0)
-    for spine in beside.spines.values():
-        spine.set_visible(False)
+    beside = _second_axis(axes, "transitions")
     for name, colour in ((DESCRIBED, "late"), ("adaptive", "adaptive")):
         beside.plot(at, [one.sent[name].transitions for one in points], ":", color=_HEX[colour], linewidth=1.4)
     _finish(axes, logarithmic=False)
@@ -171,6 +249,13 @@ def _short(value: float) -> str:
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"
 
 
+_PICTURES: dict[str, Callable[[str, Sequence[Any]], str]] = {
+    **dict.fromkeys(("7a", "7b", "7c", "7d", "7e", "7f"), _drawn_load),
+    "8a": _drawn_delay,
+    "8b": _drawn_transitions,
+    "8c": _drawn_collecting,
+}
+
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>DEBS'14, reproduced</title>
@@ -185,6 +270,8 @@ h2 { font-size: 16px; margin: 14px 0 4px; }
 core brokers in a chain, twelve at the edge, over $data, $seconds seconds a run. Next to the paper's three strategies
 stand <span style="color: var(--selective)">selective</span>, adaptive by subscription,
 <span style="color: var(--cover)">cover</span>, and the least that a placement of the paper's kind could send.</p>
+<p>Figures 6 and 8(b) count messages. Figures 7, 8(a) and 8(c) are of real brokers in virtual time, $played seconds a
+run: lines are what the fixed service times make of what they did, dots the processor time that they took here.</p>
 <p class="faint">$holding of $claims of the paper's sentences hold here.</p>
 $sections
 </main></body></html>

@@ -1,0 +1,130 @@
+"""What brokers have to do, and how long notifications take: real brokers in virtual time, at the paper's points."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import mean
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from catchment.lab.debs14.measuring import point_from, rows_from, shared_rows, spread
+from catchment.lab.debs14.points import SCHEMAS, Data, Point, Simulated, events_at, subscriptions_at
+from catchment.model.subscription import Subscription
+from catchment.overlay import Overlay
+from catchment.simulation.options import Options
+from catchment.simulation.simulate import simulate
+from catchment.simulation.world import World
+from catchment.workloads import debs14_links
+
+__all__ = ["SIMULATED", "STAGES", "Load", "Loaded", "load_all", "load_of"]
+
+SIMULATED = ("late", "early", "adaptive")
+STAGES: Mapping[str, tuple[str, ...]] = {"matching": ("match",), "aggregation": ("add", "merge", "decide")}
+"""The two groups that the paper splits its processing load into; the rest is taking in and sending on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a placement made the brokers do, per second of the run."""
+
+    spent_ms: dict[str, float]
+    """Of one core, by what it was spent on, as the service times have it."""
+    cpu_ms: float
+    """Of one core, as measured."""
+    messages: int
+    """Publications and partials on all links, in the whole run."""
+    delay_ms: float
+    """From the end of a window to its notification, on average."""
+    notifications: int
+    transitions: int
+
+    def total_ms(self, *stages: str) -> float:
+        return sum(self.spent_ms.get(stage, 0.0) for stage in stages or self.spent_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One point, under each placement."""
+
+    point: Point
+    of: dict[str, Load]
+
+
+def load_of(point: Point, rows: pa.Table, fixed: Simulated, placements: Sequence[str] = SIMULATED) -> Loaded:
+    """Run real brokers over a point's events, as the paper's do: with partial results as they become known."""
+    events, asked = events_at(point, rows), subscriptions_at(point, rows)
+    return Loaded(point, {placement: _run(point, events, asked, fixed, placement) for placement in placements})
+
+
+def _run(point: Point, events: pa.Table, asked: Sequence[Subscription], fixed: Simulated, placement: str) -> Load:
+    collected = fixed.collection_ms if point.collection_ms is None else (point.collection_ms,) * 2
+    low, high = (f"{round(one * 1e3)} microseconds" for one in collected)
+    found = simulate(
+        events,
+        overlay=Overlay.from_links(debs14_links().links),
+        subscriptions=asked,
+        schema={point.data: SCHEMAS[point.data]},
+        placement=placement,
+        delivery="revisions",
+        sampling_period=f"{point.sampling_period_us} microseconds",
+        collection_delay=(low, high),
+        options=Options(delay_us_min=fixed.network_us[0], delay_us_max=fixed.network_us[1], service=fixed.service),
+        seed=point.seed,
+    )
+    spent: Counter[str] = Counter()
+    for node in found.world.nodes.values():
+        spent.update(node.load_us)
+    delays = _delays_us(found.world, point)
+    return Load(
+        spent_ms={stage: us / 1e3 / point.seconds for stage, us in sorted(spent.items())},
+        cpu_ms=sum(node.cpu_s for node in found.world.nodes.values()) * 1e3 / point.seconds,
+        messages=sum(found.traffic.column("messages").to_pylist()),
+        delay_ms=mean(delays) / 1e3 if delays else 0.0,
+        notifications=len(delays),
+        transitions=found.transitions,
+    )
+
+
+def _delays_us(world: World, point: Point) -> list[int]:
+    """Of what was told of windows that ended within the run, how long after."""
+    last_us = point.start_us + round(point.seconds * 1e6)
+    return [
+        came_us + world.epoch_us - value.end_us
+        for client in world.clients.values()
+        for wish in client.all_wishes
+        for came_us, value in wish.values
+        if value.end_us < last_us
+    ]
+
+
+def load_all(
+    spark: SparkSession,
+    points: Sequence[Point],
+    folders: Mapping[Data, str | None],
+    fixed: Simulated,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[Loaded]:
+    """All points, each a task."""
+    rows = shared_rows(spark, folders)
+
+    def run(text: str) -> str:
+        point = point_from(json.loads(text))
+        placements = ("adaptive",) if point.vary == "collection_ms" else SIMULATED
+        return json.dumps(asdict(load_of(point, rows_from(rows[point.data].value), fixed, placements)))
+
+    # How long partials are collected shows only once brokers have begun to send any.
+    short = [replace(one, seconds=fixed.seconds * (2 if one.vary == "collection_ms" else 1)) for one in points]
+    # The longest first, so that none of them is left to the end.
+    ordered = sorted(short, key=lambda point: -point.rate * (1 + point.subscriptions / 500))
+    texts = spread(spark, [json.dumps(asdict(point)) for point in ordered], run, report)
+    found = {one.point: one for one in (loaded_from(json.loads(text)) for text in texts)}
+    return [found[point] for point in short]
+
+
+def loaded_from(plain: Mapping[str, Any]) -> Loaded:
+    return Loaded(point_from(plain["point"]), {name: Load(**load) for name, load in plain["of"].items()})
