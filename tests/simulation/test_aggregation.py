@@ -300,3 +300,23 @@ def test_the_collection_delay_is_fixed_or_varies_within_its_bounds() -> None:
     delays = {varying.collection_delay_us("b1", end_us) for end_us in range(200)}
     assert 10_000 <= min(delays) < 15_000
     assert 45_000 < max(delays) <= 50_000
+
+
+def test_cover_tells_nobody_later_than_early_does() -> None:
+    """A partial leaves at the end of its slice anyway; holding publications till then delays nobody."""
+    calm = Options(delay_us_min=1_000, delay_us_max=1_000)
+    events = generate_traffic(400, seed=5, duration_us=20 * SECOND_US, brokers=["b1", "b2"])
+    drawn = traffic_subscriptions(12, seed=3, brokers=["b3"], selectivity=0.2, window=("4 seconds", "2 seconds"))
+    asked = [Subscription(name, at, sql=sql) for name, at, sql in drawn]
+    arrived: dict[str, dict[tuple[str, int, str], int]] = {}
+    for placement in ("early", "cover"):
+        found = simulate(events, overlay=CHAIN, subscriptions=asked, placement=placement, options=calm)
+        arrived[placement] = {
+            (one.subscription, one.start_us, one.output): came_us
+            for client in found.world.clients.values()
+            for wish in client.all_wishes
+            for came_us, one in wish.values
+        }
+    assert arrived["cover"].keys() == arrived["early"].keys()
+    assert len(arrived["early"]) > 50
+    assert all(came_us <= arrived["early"][key] for key, came_us in arrived["cover"].items())

@@ -29,6 +29,7 @@ def as_dict(story: Story) -> dict[str, Any]:
         "subscriptions": len(wishes),
         "publications": len(world.publications),
         "delivered": sum(len(wish.received) for wish in wishes),
+        "values": sum(len(wish.values) for wish in wishes),
         "restarts": sum(node.restarts for node in world.nodes.values()),
         "problems": story.problems,
     }
@@ -45,8 +46,9 @@ COLUMNS = {
     "brokers": "brokers",
     "frames": "frames",
     "asked": "subscriptions",
-    "published": "publications",
+    "events": "publications",
     "delivered": "delivered",
+    "values": "values",
     "restarts": "restarts",
 }
 
