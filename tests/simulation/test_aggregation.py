@@ -320,3 +320,39 @@ def test_cover_tells_nobody_later_than_early_does() -> None:
     assert arrived["cover"].keys() == arrived["early"].keys()
     assert len(arrived["early"]) > 50
     assert all(came_us <= arrived["early"][key] for key, came_us in arrived["cover"].items())
+
+
+def test_a_publisher_who_comes_back_says_again_what_it_promised() -> None:
+    story = Story(idle_after_us=5 * SECOND_US)
+    story.subscribe()
+    story.publish("b1", (45, 1))
+    story.publish("b2", (98, 1))
+    gone = story.publisher("b2")
+    story.world.unadvertise(gone, "t")
+    story.rest()
+    story.world.advertise(gone, "t")
+    story.rest()
+    story.publish("b1", (99, 1))
+    story.rest(60)
+    assert story.told() == [(40.0, "1"), (90.0, "2")]
+    story.check()
+
+
+def test_one_sum_beyond_64_bits_silences_nobody_else() -> None:
+    story = Story("cover")
+    story.subscribe("SELECT sum(x) FROM t GROUP BY window(ts, '10 seconds')", "sum")
+    story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '10 seconds')", "count")
+    story.publish("b1", (1, 2**62), (2, 2**62), (3, 2**62))
+    story.publish("b1", (12, 1))
+    assert story.told("sum(x)", "sum") == []
+    assert story.told("count(*)", "count") == [(0.0, "3")]
+    assert story.counters("b3")["values that are beyond their type"] == 1
+
+
+def test_a_gap_of_a_year_in_event_time_takes_no_time() -> None:
+    story = Story("adaptive", lateness_us=0)
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    story.publish("b1", (365 * 86_400, 5))
+    story.rest(40)
+    assert story.told() == [(0.0, "1"), (365 * 86_400.0, "1")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +17,7 @@ import pyarrow as pa
 from catchment.broker.advice import JOINPOINTS, Advice, At
 from catchment.broker.messages import Extras, Notified, Published, Told
 from catchment.broker.store import Requests, StoreReply
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.subscription import Query
 
 if TYPE_CHECKING:
@@ -118,9 +117,12 @@ class Weaver:
         if advice is None:
             self._broker.counters["messages of unknown advice"] += 1
             return
-        self._react(
-            advice, "on_message", lambda at: advice.on_message(at, sender, msgspec.msgpack.decode(message.body))
-        )
+        try:
+            value = msgspec.msgpack.decode(message.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._fail(advice, "on_message", error)
+            return
+        self._react(advice, "on_message", sender, value)
 
     def replied(self, reply: StoreReply) -> None:
         """The store has answered a request of an advice."""
@@ -130,44 +132,29 @@ class Weaver:
             self._broker.counters["replies that came again"] += 1
             return
         found = None if reply.value is None else msgspec.msgpack.decode(reply.value)
-        self._react(
-            advice, "on_reply", lambda at: advice.on_reply(at, request.key, found, reply.version, reply.written)
-        )
+        self._react(advice, "on_reply", request.key, found, reply.version, reply.written)
 
     # -- what clients do --------------------------------------------------------------------------------------------
 
     def subscribe(self, client: str, name: str, sql: str, query: Query) -> bool:
         """Whether an advice sees to a subscription to aggregates; raises why it does not want to."""
-        for advice in self._advice.values():
-            at = self._at(advice)
-            if advice.on_subscribe(at, client, name, sql, query):
-                self._carry_out(advice, at)
-                return True
-        return False
+        return any(self._react(one, "on_subscribe", client, name, sql, query) for one in self._advice.values())
 
     def acknowledged(self, client: str, name: str) -> None:
         """All brokers that must know a subscription do, and its client is told so."""
         for advice in self._advice.values():
-            if type(advice).on_acknowledged is not Advice.on_acknowledged:
-                self._react(advice, "on_acknowledged", partial(_acknowledge, advice, client, name))
+            self._react(advice, "on_acknowledged", client, name)
 
     def unsubscribe(self, client: str, name: str) -> bool:
         """Whether an advice had seen to a subscription, and does so no more."""
-        for advice in self._advice.values():
-            at = self._at(advice)
-            if advice.on_unsubscribe(at, client, name):
-                self._carry_out(advice, at)
-                return True
-        return False
+        return any(self._react(one, "on_unsubscribe", client, name) for one in self._advice.values())
 
     def admit(self, topic: str, events: pa.RecordBatch) -> tuple[pa.RecordBatch, tuple[str, ...]]:
         """The events that may go on, and the ids of the others."""
         accepted = events
         for advice in self._advice.values():
-            if type(advice).on_publish is not Advice.on_publish:
-                found: list[pa.RecordBatch] = []
-                self._react(advice, "on_publish", partial(_admit, advice, topic, accepted, found))
-                accepted = found[0] if found else accepted
+            found = self._react(advice, "on_publish", topic, accepted)
+            accepted = accepted if found is None else found
         if accepted.num_rows == events.num_rows:
             return events, ()
         kept = set(accepted.column("event_id").to_pylist())
@@ -175,14 +162,20 @@ class Weaver:
 
     # -- carrying out -----------------------------------------------------------------------------------------------
 
-    def _react(self, advice: Advice, where: str, act: Callable[[At], None]) -> None:
+    def _react(self, advice: Advice, where: str, *arguments: Any) -> Any:
+        """What an advice returns; None if it raised. What it refuses a client, the client is told."""
+        if getattr(type(advice), where) is getattr(Advice, where):
+            return None
         at = self._at(advice)
         try:
-            act(at)
+            found = getattr(advice, where)(at, *arguments)
         except Exception as error:
+            if where == "on_subscribe" and isinstance(error, CatchmentError):
+                raise
             self._fail(advice, where, error)
-            return
+            return None
         self._carry_out(advice, at)
+        return found
 
     def _at(self, advice: Advice) -> At:
         return At(self._broker, self.states[advice.name], self.attached.get(advice.name))
@@ -241,12 +234,4 @@ class Weaver:
         for _, name, key in due:
             del self.timers[name, key]
             advice = self._advice[name]
-            self._react(advice, "on_timer", lambda at, advice=advice, key=key: advice.on_timer(at, key))  # type: ignore[misc]
-
-
-def _acknowledge(advice: Advice, client: str, name: str, at: At) -> None:
-    advice.on_acknowledged(at, client, name)
-
-
-def _admit(advice: Advice, topic: str, events: pa.RecordBatch, found: list[pa.RecordBatch], at: At) -> None:
-    found.append(advice.on_publish(at, topic, events))
+            self._react(advice, "on_timer", key)

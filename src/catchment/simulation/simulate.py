@@ -27,6 +27,8 @@ from catchment.stages import broker_of
 __all__ = ["Simulated", "simulate"]
 
 BATCH_MAX = 1_000
+ANSWERS_MS_MAX = 3_600_000
+"""How long brokers may take to answer, in virtual time."""
 
 
 BEGIN_US = 60_000_000
@@ -112,10 +114,11 @@ def simulate(
         client = world.clients.get(f"{broker}/subscriptions") or world.client(broker, "subscriptions")
         world.subscribe(client, one.name, one.sql)
     world.run()
-    _publish(world, accepted, schemas)
     for client in world.clients.values():
         for request in client.requests:
-            assert request.refused is None, f"{client.name} was refused: {request.refused}"
+            if request.refused is not None:
+                raise SubscriptionError(request.refused)
+    _publish(world, accepted, schemas)
     for node in world.nodes.values():
         assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
     return Simulated(
@@ -159,7 +162,10 @@ def _first_us(events: pa.Table) -> int:
 
 
 def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> None:
-    """Numbers stand in for ids, which the table may repeat or have as integers."""
+    """Advertise, publish everything at its time, and take the advertisements back.
+
+    Numbers stand in for ids, which the table may repeat or have as integers.
+    """
     for broker, topic, _ in _batches(events):
         name = f"{broker}/publications"
         client = world.clients.get(name) or world.client(broker, "publications")
@@ -181,8 +187,14 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> N
         sent = pa.RecordBatch.from_pydict({"event_id": ids, "ts": batch.column("ts"), **columns})
         world.timeline.at(now_us, partial(world.publish, world.clients[f"{broker}/publications"], topic, sent))
     world.run(now_us)
-    while any(one.answered_us is None for client in world.clients.values() for one in client.requests):
+    for _ in range(ANSWERS_MS_MAX):
+        if all(one.answered_us is not None for client in world.clients.values() for one in client.requests):
+            break
         world.run(world.timeline.now_us + 1_000)
+    for client in world.clients.values():
+        for request in client.requests:
+            answered = request.answered_us is not None and request.refused is None
+            assert answered, f"{client.name} asked {request.message}: {request.refused or 'never answered'}"
     # The input has ended: no more events will come from anyone.
     for client in list(world.clients.values()):
         for topic in sorted(client.advertised):

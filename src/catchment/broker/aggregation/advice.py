@@ -15,8 +15,8 @@ Rule 1: control arrives in order, and a confirmation comes after all that the co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -131,12 +131,14 @@ class Aggregation(Advice):
         if peer not in at.neighbours:
             if here.clock.arrived_us == NEVER:
                 here.clock.arrived_us = at.now_us
+            here.advance(at)
             return
         self._tell(at, here, here.bases.beside(peer), peer)
         closed_us = here.clock.closed_us
         if closed_us > NEVER:
             at.tell(peer, ["floor", topic, closed_us])
             here.clock.heard[peer] = max(here.clock.heard.get(peer, NEVER), closed_us)
+        here.advance(at)
 
     def ad_del(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
         proceed()
@@ -151,9 +153,11 @@ class Aggregation(Advice):
 
     def unad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
         proceed()
-        known_us = self._topic(at, topic).clock.known_us
-        if known_us > NEVER:
-            at.attach(known_us)
+        here = self._topic(at, topic)
+        # The neighbour forgets what it was promised, and must hear it again if this side publishes again.
+        here.outlets[neighbour].promised_us = NEVER
+        if here.clock.known_us > NEVER:
+            at.attach(here.clock.known_us)
 
     # -- publications -----------------------------------------------------------------------------------------------
 
@@ -181,8 +185,11 @@ class Aggregation(Advice):
         if topic not in self._schemas:
             at.report("messages about unknown topics", f"{what} about {topic!r} from {sender}")
             return
-        here = self._topic(at, topic)
-        getattr(self, f"_on_{what}")(at, here, sender, *rest)
+        handler = self._HANDLERS.get(what)
+        if handler is None:
+            at.report("messages that nobody understands", f"{str(what)[:40]!r} from {sender}")
+            return
+        handler(self, at, self._topic(at, topic), sender, *rest)
 
     def _on_ask(self, at: At, here: Topic, sender: str, several: list[Any], now_us: int) -> None:
         fresh = []
@@ -194,7 +201,7 @@ class Aggregation(Advice):
                 fresh.append(asked)
         self._check_clock(at, here, sender, now_us)
         self._ask(at, here, fresh, sender)
-        if here.clock.known_us > NEVER:
+        if fresh and here.clock.known_us > NEVER:
             at.tell(sender, ["since", here.name, [asked.id for asked in fresh], here.clock.known_us])
         here.advance(at)
 
@@ -240,6 +247,16 @@ class Aggregation(Advice):
     def _on_want(self, at: At, here: Topic, sender: str, end_us: int, now_us: int) -> None:
         self._check_clock(at, here, sender, now_us)
         here.want(at, end_us, sender)
+
+    _HANDLERS: ClassVar[Mapping[str, Callable[..., None]]] = {
+        "ask": _on_ask,
+        "leave": _on_leave,
+        "since": _on_since,
+        "floor": _on_floor,
+        "flow": _on_flow,
+        "ahead": _on_ahead,
+        "want": _on_want,
+    }
 
     def _check_clock(self, at: At, here: Topic, sender: str, now_us: int) -> None:
         """Nobody can hear from the future: a clock that says so is ahead, or this one behind."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from catchment.model.window import Window
 
-__all__ = ["FOR_EVER", "NEVER", "Clock", "last_end_us", "next_end_us"]
+__all__ = ["FOR_EVER", "NEVER", "Clock", "last_end_us"]
 
 NEVER, FOR_EVER = -(2**62), 2**62
 
@@ -25,11 +25,6 @@ NEVER, FOR_EVER = -(2**62), 2**62
 def last_end_us(windows: Iterable[Window], time_us: int) -> int:
     """The last end of a window up to a time."""
     return max((_end_us(window, time_us) for window in windows), default=NEVER)
-
-
-def next_end_us(windows: Iterable[Window], time_us: int) -> int:
-    """The first end of a window after a time."""
-    return min((_end_us(window, time_us) + window.shift_us for window in windows), default=FOR_EVER)
 
 
 def _end_us(window: Window, time_us: int) -> int:

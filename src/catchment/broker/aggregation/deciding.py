@@ -13,13 +13,15 @@ from catchment.broker.aggregation.clocks import NEVER
 from catchment.model.window import Window
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, make_placement
+from catchment.overlay.placement.offers import sampled_until
 from catchment.stages import PARTIAL_BYTES, STATE_BYTES, Part
 
 __all__ = ["Column", "Deciding", "Standing", "column_from", "columns_of", "size_of"]
 
 Column = tuple[str, tuple[Any, ...], int, Any]
 """Base, group, part and value; part 0 where nothing is collected."""
-_FEW = 64
+_FEW, _MANY = 64, 10_000
+"""Series that there is room for at first; and from how many on those are forgotten whose windows are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,16 @@ class Deciding:
 
     def sample(self, time_us: int) -> bool:
         """Event time has come so far; whether a period has ended."""
-        if not self.learns:
-            return False
-        begun_us = time_us // self._period_us * self._period_us
-        if self._sampled_us == NEVER:
-            self._sampled_us = begun_us
-        has_ended = self._sampled_us < begun_us
-        while self._sampled_us < begun_us:
-            self._sampled_us += self._period_us
-            self.placement.sample(self._sampled_us)
+        before_us = self._sampled_us
+        self._sampled_us = sampled_until(self.placement, before_us, time_us)
+        has_ended = NEVER < before_us < self._sampled_us
+        if has_ended and len(self) > _MANY:
+            self._forget_past()
         return has_ended
+
+    def __len__(self) -> int:
+        """How many series it has learned about."""
+        return len(self._numbers)
 
     def absorb(self, neighbour: str, standing: Sequence[Standing], bases: dict[str, Base]) -> list[list[bool]]:
         """Of each publication and column, whether it goes into a partial here."""
@@ -208,14 +210,27 @@ class Deciding:
 
     def forget(self, bases: dict[str, Base]) -> None:
         """Leave out the series of what nobody asks any more."""
-        kept = [name for name in self._numbers if name[0] in bases]
-        if not self.learns or len(kept) == len(self._numbers):
+        self._heard = {key: links for key, links in self._heard.items() if key[1][0] in bases}
+        self._said = {key: links for key, links in self._said.items() if key[1][0] in bases}
+        self._keep([name for name in self._numbers if name[0] in bases])
+
+    def _forget_past(self) -> None:
+        """Leave out the series whose windows have all been closed for some time."""
+        touched = self.placement.tables()["touched"].max(axis=0)
+        kept = []
+        for name, number in self._numbers.items():
+            window = self._rows[number][0]
+            until_us = int(touched[number]) // window.step * window.shift_us + window.size_us
+            if until_us + 2 * max(window.shift_us, self._period_us) > self._sampled_us:
+                kept.append(name)
+        self._keep(kept)
+
+    def _keep(self, kept: Sequence[Column]) -> None:
+        if len(kept) == len(self._numbers):
             return
         places = np.full(max(self._room, len(self._numbers)), -1, np.int64)
         for at, name in enumerate(kept):
             places[self._numbers[name]] = at
-        self._heard = {key: links for key, links in self._heard.items() if key[1][0] in bases}
-        self._said = {key: links for key, links in self._said.items() if key[1][0] in bases}
         self._rows = [self._rows[self._numbers[name]] for name in kept]
         self._numbers = {name: at for at, name in enumerate(kept)}
         self._remake(places)

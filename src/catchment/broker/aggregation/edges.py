@@ -11,6 +11,7 @@ from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.outlets import Agenda, Group, Item, Wanted, shelves_from_plain, shelves_plain
 from catchment.broker.aggregation.shelves import Partial, Shelf, windows_of_slice
 from catchment.broker.messages import WindowValue
+from catchment.model.errors import AggregateOverflowError
 from catchment.model.results import exact_json, key_text, number_of
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Aggregate, Subscription
@@ -44,7 +45,7 @@ class Edge:
         """By the id of the subscription."""
         self.shelves: dict[tuple[str, Group], Shelf] = {}
         self.agenda = Agenda()
-        self._told: dict[tuple[str, Group, int], tuple[int, int]] = {}
+        self.told: dict[tuple[str, Group, int], tuple[int, int]] = {}
         """Of windows that were told of before they closed: with how many publications, and how often."""
 
     # -- something comes --------------------------------------------------------------------------------------------
@@ -76,8 +77,8 @@ class Edge:
 
     # -- something is due -------------------------------------------------------------------------------------------
 
-    def tell(self, item: Item, base: Base) -> Iterator[tuple[str, list[WindowValue], int]]:
-        """Of each client, the values of a window that are new, and how many states it took to know them."""
+    def tell(self, item: Item, base: Base) -> Iterator[tuple[str, list[WindowValue] | AggregateOverflowError, int]]:
+        """Of each subscription, its client, what is new of a window, and how many states it took to know it."""
         key, group, number = item
         shelf = self.shelves.get((key, group))
         if shelf is None:
@@ -92,11 +93,14 @@ class Edge:
                 continue
             revision = 0
             if self._revises:
-                publications, revision = self._told.get((name, group, number), (0, 0))
+                publications, revision = self.told.get((name, group, number), (0, 0))
                 if publications == whole.publications:
                     continue
-                self._told[name, group, number] = (whole.publications, revision + 1)
-            yield local.client, self._values(local, base, group, number, whole, revision), states
+                self.told[name, group, number] = (whole.publications, revision + 1)
+            try:
+                yield local.client, self._values(local, base, group, number, whole, revision), states
+            except AggregateOverflowError as error:
+                yield local.client, error, states
 
     def _values(
         self, local: Local, base: Base, group: Group, number: int, whole: Partial, revision: int
@@ -129,9 +133,14 @@ class Edge:
             base = bases.get(key)
             if base is None or self.shelves[key, group].forget(base.window, closed_us):
                 del self.shelves[key, group]
-        for name, group, number in list(self._told):
+        for name, group, number in list(self.told):
             if name not in self.locals or self.locals[name].wanted.window.bounds_us(number)[1] <= closed_us:
-                del self._told[name, group, number]
+                del self.told[name, group, number]
+
+    def leave(self, name: str) -> None:
+        """A subscription is no more."""
+        self.locals.pop(name, None)
+        self.told = {key: pair for key, pair in self.told.items() if key[0] != name}
 
     def forget(self, key: str) -> None:
         """Nobody here asks for a base any more."""
@@ -143,7 +152,7 @@ class Edge:
 
     def plain(self, bases: Mapping[str, Base]) -> list[Any]:
         subscriptions = [[name, local.plain()] for name, local in self.locals.items()]
-        told = [[[name, group, number], list(pair)] for (name, group, number), pair in self._told.items()]
+        told = [[[name, group, number], list(pair)] for (name, group, number), pair in self.told.items()]
         return [subscriptions, shelves_plain(self.shelves, bases), self.agenda.plain(), told]
 
     def restore(self, plain: list[Any], schemas: Mapping[str, Schema]) -> None:
@@ -154,4 +163,4 @@ class Edge:
             self.locals[key] = Local(client, name, sql, wanted, since_us, is_acknowledged)
         self.shelves = shelves_from_plain(shelves)
         self.agenda = Agenda.from_plain(agenda)
-        self._told = {(name, tuple(group), number): (pair[0], pair[1]) for (name, group, number), pair in told}
+        self.told = {(name, tuple(group), number): (pair[0], pair[1]) for (name, group, number), pair in told}

@@ -231,10 +231,6 @@ class Outlet:
                 held.append(Held(one.time_us, one.end_us, one.values, one.size_bytes, wanted, one.served))
         self.held = held
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.held or self.agenda.ends)
-
     def first_end_us(self) -> int | None:
         ends = [*self.agenda.ends, *(one.end_us for one in self.held)]
         return min(ends, default=None)

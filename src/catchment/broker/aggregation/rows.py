@@ -25,11 +25,12 @@ class Rows:
 
     def column(self, name: str) -> list[Any]:
         if name not in self._columns:
-            if name not in self._events.schema.names:
-                return [None] * self._events.num_rows
-            column = self._events.column(name)
-            plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-            self._columns[name] = plain.to_pylist()
+            if name in self._events.schema.names:
+                column = self._events.column(name)
+                plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+                self._columns[name] = plain.to_pylist()
+            else:
+                self._columns[name] = [None] * self._events.num_rows
         return self._columns[name]
 
     def values(self, row: int, names: Sequence[str]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Topic:
     def remove(self, name: str) -> None:
         """A subscription is no more, and its open windows with it."""
         base, side = self.bases.remove(name)
-        self.edge.locals.pop(name, None)
+        self.edge.leave(name)
         if side not in base.sides:
             (self.edge if side == HERE else self.outlets[side]).forget(base.key)
         if not base.sides:
@@ -120,6 +120,7 @@ class Topic:
                 adds += self._absorb(at, drafts, rows, wants, sizes)
         if adds:
             at.spend("add", adds)
+        self._observe(wants, rows, at.now_us)
         return self._changed(regular, matched, drafts, served)
 
     @staticmethod
@@ -391,12 +392,12 @@ class Topic:
             base = self.bases.by_key.get(item[0])
             if base is None:
                 continue
-            try:
-                for client, found, states in self.edge.tell(item, base):
+            for client, found, states in self.edge.tell(item, base):
+                at.spend("merge", max(states - 1, 0))
+                if isinstance(found, AggregateOverflowError):
+                    at.report("values that are beyond their type", f"{client}, {item}: {found}")
+                else:
                     values.setdefault(client, []).extend(found)
-                    at.spend("merge", max(states - 1, 0))
-            except AggregateOverflowError as error:
-                at.report("values that are beyond their type", f"{item}: {error}")
         for client, found in sorted(values.items()):
             if found:
                 at.notify(client, tuple(found))
@@ -408,7 +409,7 @@ class Topic:
         if not self._options.revises:
             return
         agenda = (self.edge if side == HERE else self.outlets[side]).agenda
-        wait_us = None if time_us is None else self._learned_us(base, time_us, at.now_us)
+        wait_us = None if time_us is None else max(self._waits.get(base.key, (0, 0))[:2])
         for end_us, item in due:
             if wait_us is None:
                 due_us = max(at.now_us, end_us) + self._options.collection_delay_us(self._broker, end_us)
@@ -417,15 +418,16 @@ class Topic:
             if agenda.wake(item, due_us):
                 at.wake(self._key("tell", side), due_us)
 
-    def _learned_us(self, base: Base, time_us: int, now_us: int) -> int:
-        """How long publications took to come here before this one: the most of this stride and the last."""
-        stride = time_us // base.window.shift_us
-        wait = self._waits.setdefault(base.key, [0, 0, stride])
-        if stride > wait[2]:
-            wait[:] = [wait[1], 0, stride]
-        learned_us = max(wait[:2])
-        wait[1] = max(wait[1], now_us - time_us, 0)
-        return learned_us
+    def _observe(self, wants: Wants, rows: Rows, now_us: int) -> None:
+        """Learn how long publications take to come here."""
+        if self._options.revises:
+            for row, several in wants.items():
+                for base, _ in several:
+                    stride = rows.times[row] // base.window.shift_us
+                    wait = self._waits.setdefault(base.key, [0, 0, stride])
+                    if stride > wait[2]:
+                        wait[:] = [wait[1], 0, stride]
+                    wait[1] = max(wait[1], now_us - rows.times[row])
 
     def expire(self, at: At, side: str) -> None:
         """Tell what the clock says is due."""
@@ -503,6 +505,8 @@ class Topic:
         return {
             "aggregate subscriptions": len(self.bases.asked),
             "states of open windows": sum(len(place.shelves) for place in places),
+            "values that may be revised": len(self.edge.told),
+            "series of the placement": 0 if self.deciding is None else len(self.deciding),
             "windows to be told of": sum(len(items) for place in places for items in place.agenda.ends.values()),
             "events held back": sum(len(outlet.held) for outlet in self.outlets.values()),
         }

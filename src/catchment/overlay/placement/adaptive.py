@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from catchment.overlay.placement.folding import NEVER, Series
-from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer, Placement
+from catchment.overlay.placement.folding import Series
+from catchment.overlay.placement.offers import NEVER, Bools, Floats, Ints, Offer, Placement
 from catchment.overlay.trees import Tree
 
 __all__ = ["MESSAGES", "PATIENCE", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
@@ -104,6 +104,14 @@ class Adaptive(Placement):
         ends = now_us % horizon_us == 0
         publications, partials = self._analyse(now_us, horizon_us, ends)
         self._execute(ends & self._plan(publications, partials, ends))
+
+    def quiet_from_us(self) -> int:
+        """When all windows have ended of which anything was seen, and a horizon that saw the last of them."""
+        known = self.known
+        step = np.where(known.size_us % known.shift_us, 2, 1)
+        last = known.touched.max(axis=0, initial=NEVER)
+        ends_us = np.where(last > NEVER, last // step * known.shift_us + known.size_us, NEVER)
+        return int(ends_us.max(initial=NEVER) + 2 * self._horizon_us().max())
 
     def tables(self) -> dict[str, Ints]:
         return {"touched": self.known.touched}

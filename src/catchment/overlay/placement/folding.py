@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 
 from catchment.overlay.masks import Words
-from catchment.overlay.placement.offers import Bools, Ints, Offer, Placement
+from catchment.overlay.placement.offers import FOR_EVER, NEVER, Bools, Ints, Offer, Placement, sampled_until
 from catchment.overlay.traffic import LinkCounts, meets, members
 from catchment.overlay.trees import Tree
 
 __all__ = ["NEVER", "Fold", "Lots", "Series", "tree_order"]
 
-NEVER, FOR_EVER = -(2**62), 2**62
 VALUE_BYTES = 8
 
 
@@ -163,14 +162,7 @@ class Fold:
 
     def _advance(self, now_us: int) -> None:
         self._close(now_us)
-        period_us = self.placement.period_us
-        if period_us is not None:
-            begun_us = now_us // period_us * period_us
-            if self._period_us == NEVER:
-                self._period_us = begun_us
-            while self._period_us < begun_us:
-                self._period_us += period_us
-                self.placement.sample(self._period_us)
+        self._period_us = sampled_until(self.placement, self._period_us, now_us)
         self._now_us = now_us
 
     def _close(self, now_us: int) -> None:

@@ -14,12 +14,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Floats", "Grain", "Ints", "Offer", "Placement"]
+__all__ = ["FOR_EVER", "NEVER", "Bools", "Floats", "Grain", "Ints", "Offer", "Placement", "sampled_until"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Grain = Literal["window", "stride"]
+
+
+NEVER, FOR_EVER = -(2**62), 2**62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +71,10 @@ class Placement:
     def sample(self, now_us: int) -> None:
         """A period has ended."""
 
+    def quiet_from_us(self) -> int:
+        """From when on `sample` changes nothing, unless something is offered before."""
+        return FOR_EVER
+
     def tables(self) -> dict[str, Ints]:
         """What it remembers by link and series, as arrays that whoever brings it back may fill."""
         return {}
@@ -78,3 +85,18 @@ class Placement:
 
     def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
         """Become what one was that had these facts; `places` is where each series of then is now, or below zero."""
+
+
+def sampled_until(placement: Placement, last_us: int, now_us: int) -> int:
+    """Let a placement sample at the end of each period since the last; the new last. Quiet ones are left out."""
+    period_us = placement.period_us
+    if period_us is None:
+        return last_us
+    begun_us = now_us // period_us * period_us
+    if last_us == NEVER:
+        return begun_us
+    until_us = min(begun_us, placement.quiet_from_us())
+    while last_us < until_us:
+        last_us += period_us
+        placement.sample(last_us)
+    return max(last_us, begun_us)

@@ -38,7 +38,8 @@ def _check_wish(world: World, wish: Wish, *, is_whole: bool) -> Iterator[str]:
         if key in last and value.revision <= last[key].revision:
             yield f"{who} was told {key} again, as revision {value.revision}"
         last[key] = value
-    accepted = [one for one in world.publications if one.topic == wish.topic]
+    topic = wish.topic
+    accepted = [one for one in world.publications if one.topic == topic]
     expected = _expected(world, wish, accepted)
     for key, value in last.items():
         line = expected.get(key)
@@ -49,9 +50,9 @@ def _check_wish(world: World, wish: Wish, *, is_whole: bool) -> Iterator[str]:
     acknowledged_us = wish.asked.answered_us
     if wish.asked.refused is not None or wish.ended is not None or acknowledged_us is None:
         return
-    before = [one.values["ts"] for one in accepted if one.accepted_us <= acknowledged_us]
+    before = max((one.values["ts"] for one in accepted if one.accepted_us <= acknowledged_us), default=None)
     for key, line in expected.items():
-        if key not in last and all(time_us < key[0] for time_us in before):
+        if key not in last and (before is None or before < key[0]):
             yield f"{who} was not told of {line}"
 
 
