@@ -11,7 +11,7 @@ __all__ = ["FREE", "ServiceTimes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceTimes:
-    """Microseconds of one core. `catchment calibrate` measures them on the machine at hand."""
+    """Microseconds of one core. `catchment calibrate` measures all but decisions on the machine at hand."""
 
     match_us: float = 0.0
     """To find out who wants an event."""

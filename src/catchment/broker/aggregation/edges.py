@@ -8,8 +8,8 @@ from typing import Any
 
 from catchment.broker.aggregation.asking import HERE, Base
 from catchment.broker.aggregation.clocks import NEVER
-from catchment.broker.aggregation.outlets import Agenda, Group, Item, Wanted, shelves_from_plain, shelves_plain
-from catchment.broker.aggregation.shelves import Partial, Shelf, windows_of_slice
+from catchment.broker.aggregation.places import Group, Item, Place
+from catchment.broker.aggregation.shelves import Partial
 from catchment.broker.messages import WindowValue
 from catchment.model.errors import AggregateOverflowError
 from catchment.model.results import exact_json, key_text, number_of
@@ -36,44 +36,16 @@ class Local:
         return [self.client, self.name, self.sql, self.since_us, self.is_acknowledged]
 
 
-class Edge:
+class Edge(Place):
     """The windows of one topic that clients of this broker wait for."""
 
     def __init__(self, schema: Schema, *, by_stride: bool, revises: bool) -> None:
-        self._schema, self._by_stride, self._revises = schema.with_implicit(), by_stride, revises
+        super().__init__(HERE, by_stride=by_stride)
+        self._schema, self._tells_again = schema.with_implicit(), revises
         self.locals: dict[str, Local] = {}
         """By the id of the subscription."""
-        self.shelves: dict[tuple[str, Group], Shelf] = {}
-        self.agenda = Agenda()
         self.told: dict[tuple[str, Group, int], tuple[int, int]] = {}
         """Of windows that were told of before they closed: with how many publications, and how often."""
-
-    # -- something comes --------------------------------------------------------------------------------------------
-
-    def add(self, base: Base, wanted: Wanted, values: Mapping[str, Any]) -> list[tuple[int, Item]]:
-        """A publication has come; what that is due for."""
-        shelf = self.shelves.setdefault((wanted.key, wanted.group), Shelf())
-        is_new = shelf.add(base.window, wanted.slice, base.views[HERE].parts, values)
-        if not is_new and not self._revises:
-            return []
-        return self._note(base, wanted.group, windows_of_slice(base.window, wanted.slice))
-
-    def receive(self, base: Base, group: Group, number: int, slices: Mapping[int, Partial]) -> list[tuple[int, Item]]:
-        """A partial has come: of a window, or of the slices of a stride."""
-        shelf = self.shelves.setdefault((base.key, group), Shelf())
-        parts = {part.id: part for part in base.views[HERE].parts}
-        for at, partial in slices.items():
-            shelf.put(shelf.received if self._by_stride else shelf.windows, at, partial, parts)
-        if not self._by_stride:
-            return self._note(base, group, [number])
-        windows = dict.fromkeys(one for at in slices for one in windows_of_slice(base.window, at))
-        return self._note(base, group, windows)
-
-    def _note(self, base: Base, group: Group, windows: Any) -> list[tuple[int, Item]]:
-        found = [(base.window.bounds_us(number)[1], (base.key, group, number)) for number in windows]
-        for end_us, item in found:
-            self.agenda.add(end_us, item)
-        return found
 
     # -- something is due -------------------------------------------------------------------------------------------
 
@@ -92,7 +64,7 @@ class Edge:
             if not local.is_acknowledged or start_us < local.since_us:
                 continue
             revision = 0
-            if self._revises:
+            if self._tells_again:
                 publications, revision = self.told.get((name, group, number), (0, 0))
                 if publications == whole.publications:
                     continue
@@ -129,12 +101,9 @@ class Edge:
         return found
 
     def forget_until(self, closed_us: int, bases: Mapping[str, Base]) -> None:
-        for key, group in list(self.shelves):
-            base = bases.get(key)
-            if base is None or self.shelves[key, group].forget(base.window, closed_us):
-                del self.shelves[key, group]
+        super().forget_until(closed_us, bases)
         for name, group, number in list(self.told):
-            if name not in self.locals or self.locals[name].wanted.window.bounds_us(number)[1] <= closed_us:
+            if self.locals[name].wanted.window.bounds_us(number)[1] <= closed_us:
                 del self.told[name, group, number]
 
     def leave(self, name: str) -> None:
@@ -142,25 +111,18 @@ class Edge:
         self.locals.pop(name, None)
         self.told = {key: pair for key, pair in self.told.items() if key[0] != name}
 
-    def forget(self, key: str) -> None:
-        """Nobody here asks for a base any more."""
-        for name in [name for name in self.shelves if name[0] == key]:
-            del self.shelves[name]
-        self.agenda.forget(key)
-
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def plain(self, bases: Mapping[str, Base]) -> list[Any]:
         subscriptions = [[name, local.plain()] for name, local in self.locals.items()]
         told = [[[name, group, number], list(pair)] for (name, group, number), pair in self.told.items()]
-        return [subscriptions, shelves_plain(self.shelves, bases), self.agenda.plain(), told]
+        return [super().plain(bases), subscriptions, told]
 
     def restore(self, plain: list[Any], schemas: Mapping[str, Schema]) -> None:
-        subscriptions, shelves, agenda, told = plain
+        shelves, subscriptions, told = plain
+        self.restore_shelves(shelves)
         for key, (client, name, sql, since_us, is_acknowledged) in subscriptions:
             wanted = Subscription(name, sql=sql).within(schemas).aggregate
             assert wanted is not None
             self.locals[key] = Local(client, name, sql, wanted, since_us, is_acknowledged)
-        self.shelves = shelves_from_plain(shelves)
-        self.agenda = Agenda.from_plain(agenda)
         self.told = {(name, tuple(group), number): (pair[0], pair[1]) for (name, group, number), pair in told}

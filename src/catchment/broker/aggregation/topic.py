@@ -21,7 +21,8 @@ from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end
 from catchment.broker.aggregation.deciding import Column, Deciding, Standing, columns_of
 from catchment.broker.aggregation.edges import Edge
 from catchment.broker.aggregation.options import AggregationOptions
-from catchment.broker.aggregation.outlets import Held, Item, Outlet, Wanted
+from catchment.broker.aggregation.outlets import Held, Outlet
+from catchment.broker.aggregation.places import Due, Item, Place, Wanted
 from catchment.broker.aggregation.rows import Rows, batch_of, marks_by_row, marks_of
 from catchment.broker.aggregation.shelves import Partial, slice_of
 from catchment.broker.routing import Matched
@@ -81,7 +82,7 @@ class Topic:
         base, side = self.bases.remove(name)
         self.edge.leave(name)
         if side not in base.sides:
-            (self.edge if side == HERE else self.outlets[side]).forget(base.key)
+            self._place(side).forget(base.key)
         if not base.sides:
             self._waits.pop(base.key, None)
             self._gone[base.key] = None
@@ -89,6 +90,9 @@ class Topic:
                 del self._gone[next(iter(self._gone))]
             if self.deciding is not None:
                 self.deciding.forget(self.bases.by_key)
+
+    def _place(self, side: str) -> Place:
+        return self.edge if side == HERE else self.outlets[side]
 
     # -- publications -----------------------------------------------------------------------------------------------
 
@@ -219,7 +223,7 @@ class Topic:
             for base, wanted in beyond[row]:
                 if base.key in into:
                     values = rows.values(row, _attributes(base))
-                    due = outlet.absorb(base, base.views[side], wanted, values)
+                    due = outlet.add(base, wanted, values)
                     self._wait_for(at, side, due, base, rows.times[row])
                     absorbed.setdefault(row, []).append(base.key)
                 else:
@@ -290,7 +294,7 @@ class Topic:
             for wanted in one.wanted:
                 if wanted.key in into:
                     base = bases[wanted.key]
-                    self._wait_for(at, side, outlet.absorb(base, base.views[side], wanted, one.values), base, None)
+                    self._wait_for(at, side, outlet.add(base, wanted, one.values), base, None)
             at.spend("add", len(into))
             if len(into) < len({wanted.key for wanted in one.wanted}):
                 marks[len(crossing)] = [*one.served, *into]
@@ -313,13 +317,10 @@ class Topic:
                 at.report(what, f"{key} from {sender}")
                 continue
             found = {place: Partial.from_plain(plain) for place, plain in slices}
-            for side, view in base.views.items():
+            for side in base.sides:
                 if side == sender:
                     continue
-                if side == HERE:
-                    due = self.edge.receive(base, tuple(group), number, found)
-                else:
-                    due = self.outlets[side].receive(base, view, tuple(group), number, found)
+                due = self._place(side).receive(base, tuple(group), number, found)
                 self._wait_for(at, side, due, base, None)
                 merges += len(found)
                 for end_us, _ in due:
@@ -404,11 +405,11 @@ class Topic:
 
     # -- by the clock, with revisions ---------------------------------------------------------------------------------
 
-    def _wait_for(self, at: At, side: str, due: Sequence[tuple[int, Item]], base: Base, time_us: int | None) -> None:
+    def _wait_for(self, at: At, side: str, due: Due, base: Base, time_us: int | None) -> None:
         """Set timers for what is due: for publications by how long they took of late, for partials by the delay."""
         if not self._options.revises:
             return
-        agenda = (self.edge if side == HERE else self.outlets[side]).agenda
+        agenda = self._place(side).agenda
         wait_us = None if time_us is None else max(self._waits.get(base.key, (0, 0))[:2])
         for end_us, item in due:
             if wait_us is None:
@@ -431,29 +432,29 @@ class Topic:
 
     def expire(self, at: At, side: str) -> None:
         """Tell what the clock says is due."""
-        place = self.edge if side == HERE else self.outlets[side]
-        if isinstance(place, Edge):
-            self._notify(at, place.agenda.expired(at.now_us))
+        agenda = self._place(side).agenda
+        if side == HERE:
+            self._notify(at, agenda.expired(at.now_us))
         elif at.has_room(side):
-            items = place.agenda.expired(at.now_us)
+            items = agenda.expired(at.now_us)
             for key, _, end_us in items:
                 if key == _HOLDING:
                     self._release(at, side, end_us)
-            partials = self._taken(at, place, [item for item in items if item[0] != _HOLDING])
+            partials = self._taken(at, self.outlets[side], [item for item in items if item[0] != _HOLDING])
             if partials:
                 at.tell(side, ["flow", self.name, partials, None, at.now_us], with_events=True)
         else:
             at.wake(self._key("tell", side), at.now_us + _NO_ROOM_US)
             return
-        if place.agenda.timers:
-            at.wake(self._key("tell", side), min(place.agenda.timers.values()))
+        if agenda.timers:
+            at.wake(self._key("tell", side), min(agenda.timers.values()))
 
     # -- silence ----------------------------------------------------------------------------------------------------
 
     def _open_ends(self) -> dict[str, int]:
         """Of each side for which something waits, the first end that it waits for."""
         found = {side: outlet.first_end_us() for side, outlet in self.outlets.items()}
-        found[HERE] = min(self.edge.agenda.ends, default=None)
+        found[HERE] = self.edge.first_end_us()
         return {side: end_us for side, end_us in found.items() if end_us is not None}
 
     def _watch(self, at: At) -> None:
@@ -501,7 +502,7 @@ class Topic:
 
     def sizes(self) -> dict[str, int]:
         """How large everything is that could grow."""
-        places: list[Edge | Outlet] = [self.edge, *self.outlets.values()]
+        places: list[Place] = [self.edge, *self.outlets.values()]
         return {
             "aggregate subscriptions": len(self.bases.asked),
             "states of open windows": sum(len(place.shelves) for place in places),

@@ -88,7 +88,8 @@ def _transitions(paper: int) -> Callable[[Sequence[Measured]], Found]:
     def check(points: Sequence[Measured]) -> Found:
         most = max(one.sent["adaptive"].transitions for one in points)
         expected = paper * points[0].point.seconds / 1000
-        return Found(most >= expected / 2, f"at most {most:,} at a point, in runs of {points[0].point.seconds:g} s")
+        figures = f"at most {most:,} at a point, in runs of {points[0].point.seconds:g} s"
+        return Found(expected / 2 <= most <= expected * 2, figures)
 
     return check
 

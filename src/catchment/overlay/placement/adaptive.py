@@ -22,7 +22,7 @@ __all__ = ["MESSAGES", "PATIENCE", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
 
 PERIOD_US = 2_000_000
 PATIENCE = 0.5
-"""How much a mode may cost more than the other would have, added up, in relation to what a period costs."""
+"""How much a mode may cost more than the other would have, added up, in relation to what was last looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,9 @@ class Knowledge:
 class Adaptive(Placement):
     """Aggregate or forward, broker by broker, as the last period would have had it.
 
-    A broker looks back at least as far as its longest shift, so that it compares publications with all partials that
-    they would have been in. With `patience` 0 and without that it is the paper's engine, which changes back and forth.
+    A broker decides when whole periods have passed that are together at least as long as its longest shift, so that it
+    compares publications with all partials that they would have been in. With `patience` 0, and after every period, it
+    is the paper's engine, which changes back and forth.
     """
 
     name = "adaptive"
