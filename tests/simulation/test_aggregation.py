@@ -1,6 +1,7 @@
 """Aggregation in brokers: what it promises, what it refuses, and what it survives. One story each."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.frames import Frame
+from catchment.broker.memory import remembered
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema, Type
 from catchment.oracle import differences
@@ -31,10 +33,11 @@ EVERY_PLACEMENT = ["late", "early", "adaptive", "selective", "coordinated", "cov
 class Story:
     """A chain of three brokers, with publishers wherever one publishes and a subscriber at b3."""
 
-    def __init__(self, placement: str = "early", options: Options = CALM, overlay: Overlay = CHAIN, **how: Any) -> None:
+    def __init__(self, placement: str = "early", options: Options = CALM, seed: int = 0, **how: Any) -> None:
         aggregating = AggregationOptions(placement=placement, **how)
         make = lambda: [Aggregation(SCHEMAS, aggregating)]  # noqa: E731
-        self.world = World(overlay, Settings(schemas=SCHEMAS), options=options, make_advice=make, meters=True)
+        settings = Settings(schemas=SCHEMAS)
+        self.world = World(CHAIN, settings, seed=seed, options=options, make_advice=make, meters=True)
         self.subscriber = self.world.client("b3", "s")
 
     def subscribe(self, sql: str = COUNT, name: str = "s") -> str | None:
@@ -282,7 +285,7 @@ def test_nothing_is_lost_or_counted_twice_when_brokers_change_their_mode(placeme
         ({"placement": "middle"}, "placement is 'middle'; accepted are late"),
         ({"delivery": "maybe"}, "delivery is 'maybe'; accepted are 'final' and 'revisions'"),
         ({"lateness_us": -1}, "lateness_us is -1; accepted are numbers from 0 on"),
-        ({"idle_after_us": -1}, "idle_after_us is -1; accepted are numbers from 0 on"),
+        ({"idle_after_us": 0}, "idle_after_us is 0; accepted are numbers from 1 on"),
         ({"sampling_period_us": 0}, "sampling_period_us is 0; accepted are numbers from 1 on"),
         ({"memory_bytes_max": 0}, "memory_bytes_max is 0; accepted are numbers from 1 on"),
         ({"collection_us": (50, 10)}, "collection_us is (50, 10); accepted is a rising pair"),
@@ -356,3 +359,95 @@ def test_a_gap_of_a_year_in_event_time_takes_no_time() -> None:
     story.publish("b1", (365 * 86_400, 5))
     story.rest(40)
     assert story.told() == [(0.0, "1"), (365 * 86_400.0, "1")]
+
+
+def test_a_subscription_that_crosses_a_publisher_who_goes_leaves_out_what_came_before() -> None:
+    """The answer to its question finds nobody any more, but the news that the publisher has gone says as much."""
+
+    def event(name: str, second: float) -> pa.RecordBatch:
+        times = pa.array([int(second * SECOND_US)], Type.TIMESTAMP.arrow)
+        return pa.RecordBatch.from_pydict({"event_id": [name], "ts": times, "x": [1]})
+
+    for seed in range(40, 60):
+        story = Story(options=Options(delay_us_min=100, delay_us_max=100_000), seed=seed, idle_after_us=5 * SECOND_US)
+        world, publisher = story.world, story.publisher("b1")
+        world.publish(publisher, "t", event("e1", 1))
+        world.run(2 * SECOND_US)
+        world.unadvertise(publisher, "t")
+        world.run(2 * SECOND_US + Random(seed).randint(0, 150_000))
+        world.subscribe(story.subscriber, "s", COUNT)
+        world.run(4 * SECOND_US)
+        world.advertise(publisher, "t")
+        world.run(5 * SECOND_US)
+        world.publish(publisher, "t", event("e2", 5))
+        world.run(6 * SECOND_US)
+        world.publish(publisher, "t", event("e3", 12))
+        story.check()
+
+
+def test_nobody_is_asked_twice_for_the_same_time() -> None:
+    story = Story(lateness_us=86_400 * SECOND_US)
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    story.publish("b2", (2, 5))
+    story.publish("b1", (86_400, 5))
+    story.world.run()
+    assert story.world.tally.frames < 100
+    story.check()
+
+
+PART = ["tally", None, "int"]
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [
+        ["b1/1", [], "x", 1, 40, [[0, [1, {}, []]]]],
+        ["b1/1", [], 2**63, 1, 40, [[0, [1, {}, []]]]],
+        ["b1/1", [], 0, 1, 40, [["x", [1, {}, []]]]],
+        ["b1/1", ["r"], 0, 1, 40, [[0, [1, {}, []]]]],
+        ["b1/1", [], 0, 1, 40, []],
+        ["b1/1", [], 0, 1, 40, [[0, [-1, {}, []]]]],
+        ["b1/1", [], 0, 1, 40, [[0, [1, {"part": "x"}, []]]]],
+        "nonsense",
+    ],
+)
+def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(partial: Any) -> None:
+    broker = alone()
+    broker.attach("b1/s")
+    broker.receive(Frame("b1/s", 1, m.SubscribeTo(1, "s", COUNT)), 0)
+    broker.receive(Frame("b2", 2, m.Confirmed(1)), 0)
+    parts = list(broker.weaver._advice["aggregation"]._topics["t"].bases.by_key["b1/1"].parts)  # type: ignore[attr-defined]
+    text = msgspec.msgpack.decode(msgspec.msgpack.encode(partial))
+    if isinstance(text, list) and text[5] and isinstance(text[5][0][1][1], dict) and text[5][0][1][1]:
+        text[5][0][1][1] = {parts[0]: "x"}
+    tell(broker, ["flow", "t", [text], None, 0], 1, with_events=True)
+    assert broker.counters["partials that do not fit"] == 1
+    good = ["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]
+    tell(broker, ["flow", "t", [good], 10 * SECOND_US, 0], 2, with_events=True)
+    told = [one.frame.message for one in broker.take_output("b1/s") if isinstance(one.frame.message, m.Notified)]
+    assert [value.publications for value in told[0].values] == [1, 1]
+    assert broker.failures == ()
+    assert remembered(broker)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [1, "t", [[]], [10, 10], [], [PART]],
+        ["b2/1", "t", [[]], [0, 10], [], [PART]],
+        ["b2/1", "t", [[]], [10, 10], ["nowhere"], [PART]],
+        ["b2/1", "t", [[]], [10, 10], [], [["magic", None, "int"]]],
+        ["b2/1", "t", [[]], [10, 10], [], [["tally", "nowhere", "int"]]],
+        "nonsense",
+    ],
+)
+def test_a_question_that_does_not_fit_is_reported_and_left_out(asked: Any) -> None:
+    broker = alone()
+    tell(broker, ["ask", "t", [asked], 0], 2, with_events=False)
+    assert broker.counters["subscriptions that do not fit their topic"] == 1
+    assert "from b2" in broker.weaver.reports["subscriptions that do not fit their topic"]
+    assert broker.weaver.sizes()["aggregate subscriptions"] == 0
+    tell(broker, ["sing", "t"], 3, with_events=False)
+    assert broker.counters["messages that nobody understands"] == 1
+    assert broker.failures == ()

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,7 +30,7 @@ from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.topic import ADVICE, Topic
 from catchment.broker.routing import Matched
-from catchment.model.errors import SubscriptionError
+from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
 from catchment.model.window import Window
@@ -66,7 +67,8 @@ class Aggregation(Advice):
         asked = Asked.of(f"{at.broker}/{self._last + 1}", query, self._schemas[query.topic].with_implicit())
         self._require_memory(name, asked)
         self._last += 1
-        here.edge.locals[asked.id] = Local(client, name, sql, query.aggregate, _after(here.clock.known_us))
+        here.edge.locals[asked.id] = Local(client, name, sql, query.aggregate)
+        here.edge.begin_after(here.clock.known_us, asked.id)
         here.add(asked, HERE)
         self._ask(at, here, [asked], HERE)
         return True
@@ -128,16 +130,15 @@ class Aggregation(Advice):
     def ad_add(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
         proceed()
         here = self._topic(at, topic)
-        if peer not in at.neighbours:
-            if here.clock.arrived_us == NEVER:
-                here.clock.arrived_us = at.now_us
-            here.advance(at)
-            return
-        self._tell(at, here, here.bases.beside(peer), peer)
-        closed_us = here.clock.closed_us
-        if closed_us > NEVER:
-            at.tell(peer, ["floor", topic, closed_us])
-            here.clock.heard[peer] = max(here.clock.heard.get(peer, NEVER), closed_us)
+        if peer in at.neighbours:
+            self._tell(at, here, here.bases.beside(peer), peer)
+            closed_us = here.clock.closed_us
+            if closed_us > NEVER:
+                at.tell(peer, ["floor", topic, closed_us])
+                here.clock.heard[peer] = max(here.clock.heard.get(peer, NEVER), closed_us)
+        elif here.clock.arrived_us == NEVER:
+            here.clock.arrived_us = at.now_us
+        here.peers_changed(at)
         here.advance(at)
 
     def ad_del(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
@@ -147,8 +148,10 @@ class Aggregation(Advice):
             here.clock.heard.pop(peer, None)
             if at.attached is not None:
                 here.clock.past_us = max(here.clock.past_us, at.attached)
+                here.edge.begin_after(at.attached)
             if not at.is_flooded:
                 self._take_back(at, here, sorted(here.told[peer]), peer)
+        here.peers_changed(at)
         here.advance(at)
 
     def unad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
@@ -193,7 +196,12 @@ class Aggregation(Advice):
 
     def _on_ask(self, at: At, here: Topic, sender: str, several: list[Any], now_us: int) -> None:
         fresh = []
-        for asked in map(Asked.from_plain, several):
+        for plain in several:
+            try:
+                asked = Asked.from_plain(plain, here.bases.schema)
+            except (CatchmentError, msgspec.MsgspecError, ValueError, TypeError) as error:
+                at.report("subscriptions that do not fit their topic", f"from {sender}: {error}")
+                continue
             if asked.id in here.bases.asked:
                 at.report("subscriptions that were asked twice", f"{asked.id} from {sender}")
             else:
@@ -216,10 +224,7 @@ class Aggregation(Advice):
         for key in keys:
             side = here.bases.sides.get(key)
             if side == HERE:
-                local = here.edge.locals[key]
-                # Who publishes again later is asked again, and what came in there meanwhile was counted.
-                if not local.is_acknowledged:
-                    local.since_us = max(local.since_us, _after(latest_us))
+                here.edge.begin_after(latest_us, key)
             elif side is not None:
                 onwards.setdefault(side, []).append(key)
         for side, some in onwards.items():
@@ -301,10 +306,6 @@ class Aggregation(Advice):
     def restore(self, saved: Any) -> None:
         # Topics are brought back when they are next needed, when the broker's neighbours are known.
         self._last, self._saved = saved["last"], saved["topics"]
-
-
-def _after(latest_us: int) -> int:
-    return latest_us + 1 if latest_us > NEVER else NEVER
 
 
 def _shortest_slice_us(window: Window) -> int:

@@ -11,18 +11,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from catchment.matching import Matcher
 from catchment.model.coding import filter_from_plain, filter_to_plain
+from catchment.model.errors import SubscriptionError
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema, Type
+from catchment.model.states import STATES
 from catchment.model.subscription import Query
 from catchment.model.window import Window
 from catchment.stages import COLLECTED, Layout, Part, Question, part_of
 
 __all__ = ["HERE", "Asked", "Base", "Bases", "View"]
 
+_Plain = tuple[str, str, Any, tuple[int, int], list[str], list[tuple[str, str | None, str]]]
 HERE = ""
 """The side of a broker's own clients; no neighbour is named so."""
 
@@ -55,10 +59,20 @@ class Asked:
         return [self.id, self.topic, filter_to_plain(self.where), window, self.group_keys, parts]
 
     @classmethod
-    def from_plain(cls, plain: list[Any]) -> Asked:
-        name, topic, where, window, group_keys, parts = plain
+    def from_plain(cls, plain: list[Any], schema: Schema) -> Asked:
+        """What `plain` said; raises if it makes no sense for events of a schema."""
+        name, topic, where, window, group_keys, parts = msgspec.convert(plain, _Plain)
+        full = schema.with_implicit()
+        condition = filter_from_plain(where)
+        condition.within(full)
+        for attribute in (*group_keys, *(attribute for _, attribute, _ in parts if attribute is not None)):
+            if attribute not in full:
+                raise SubscriptionError(f"there is no attribute {attribute!r}; there are {', '.join(sorted(full))}")
         found = tuple(Part(state, attribute, Type(kind)) for state, attribute, kind in parts)
-        return cls(name, topic, filter_from_plain(where), Window(*window), tuple(group_keys), found)
+        for part in found:
+            if part.state not in STATES:
+                raise SubscriptionError(f"there is no state {part.state!r}; there are {', '.join(STATES)}")
+        return cls(name, topic, condition, Window(*window), tuple(group_keys), found)
 
 
 @dataclass(frozen=True, slots=True)

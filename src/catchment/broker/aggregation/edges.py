@@ -106,6 +106,15 @@ class Edge(Place):
             if self.locals[name].wanted.window.bounds_us(number)[1] <= closed_us:
                 del self.told[name, group, number]
 
+    def begin_after(self, latest_us: int, name: str | None = None) -> None:
+        """Leave windows out that begin no later than an event which came in before everyone knew; of one, or of all.
+
+        Who publishes again later is asked again; but once a subscription is acknowledged, whatever comes in is counted.
+        """
+        for key, local in self.locals.items():
+            if name in (None, key) and not local.is_acknowledged and latest_us > NEVER:
+                local.since_us = max(local.since_us, latest_us + 1)
+
     def leave(self, name: str) -> None:
         """A subscription is no more."""
         self.locals.pop(name, None)

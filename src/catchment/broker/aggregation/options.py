@@ -38,10 +38,9 @@ class AggregationOptions:
             raise ConfigurationError(f"placement is {self.placement!r}; accepted are {', '.join(online)}")
         if self.delivery not in ("final", "revisions"):
             raise ConfigurationError(f"delivery is {self.delivery!r}; accepted are 'final' and 'revisions'")
-        for name in ("lateness_us", "idle_after_us"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 0 on")
-        for name in ("sampling_period_us", "memory_bytes_max"):
+        if self.lateness_us < 0:
+            raise ConfigurationError(f"lateness_us is {self.lateness_us}; accepted are numbers from 0 on")
+        for name in ("idle_after_us", "sampling_period_us", "memory_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
         low, high = self.collection_us if isinstance(self.collection_us, tuple) else (self.collection_us,) * 2

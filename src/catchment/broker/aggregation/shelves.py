@@ -7,15 +7,30 @@ Shelf       the partials of one base and group that wait at one place
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from catchment.model.states import STATES, BlobState
 from catchment.model.window import Window
 from catchment.stages import COLLECTED, Part
 
-__all__ = ["Partial", "Shelf", "slice_of", "slices_of_stride", "slices_of_window", "stride_of", "windows_of_slice"]
+__all__ = [
+    "Partial",
+    "Received",
+    "Shelf",
+    "slice_of",
+    "slices_of_stride",
+    "slices_of_window",
+    "stride_of",
+    "windows_of_slice",
+]
 
 _WIDEST = 2**63
+_Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_PlainPartial = tuple[Annotated[int, msgspec.Meta(ge=1, le=2**62)], dict[int, Any], list[int]]
+Received = tuple[str, list[Any], _Number, int, int, list[tuple[_Number, Any]]]
+"""A partial as it travels: base, group, number of its window or stride, messages, bytes, and states by slice."""
 
 
 def slice_of(window: Window, time_us: int) -> int | None:
@@ -116,12 +131,19 @@ class Partial:
         return [self.publications, states, sorted(self.missing)]
 
     @classmethod
-    def from_plain(cls, plain: list[Any]) -> Partial:
+    def from_plain(cls, plain: Any) -> Partial:
         partial = cls()
-        partial.publications, states, missing = plain
-        partial._states = {int(number): _wide(state) for number, state in states.items()}
+        partial.publications, states, missing = msgspec.convert(plain, _PlainPartial)
+        partial._states = {number: _wide(state) for number, state in states.items()}
         partial.missing = set(missing)
         return partial
+
+    def require_fitting(self, parts: Mapping[int, Part]) -> None:
+        """Raise if a state is none of its part: what can be merged with nothing can be merged with anything."""
+        for number, state in self._states.items():
+            if number in parts:
+                definition, kind = STATES[parts[number].state], parts[number].kind
+                definition.merge(definition.create(kind), state, kind)
 
 
 def _narrow(state: Any) -> Any:

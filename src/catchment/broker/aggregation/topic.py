@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.outlets import Held, Outlet
 from catchment.broker.aggregation.places import Due, Item, Place, Wanted
 from catchment.broker.aggregation.rows import Rows, batch_of, marks_by_row, marks_of
-from catchment.broker.aggregation.shelves import Partial, slice_of
+from catchment.broker.aggregation.shelves import Partial, Received, slice_of
 from catchment.broker.routing import Matched
 from catchment.model.errors import AggregateOverflowError
 from catchment.model.schema import Schema
@@ -71,6 +72,10 @@ class Topic:
         self._waits: dict[str, list[int]] = {}
         """Of each base, how long publications took at most in the last two strides, and which the last one is."""
         self._watching = False
+        self._sought: dict[str, int] = {}
+        """Of each side for which something is open, up to where the others have been asked."""
+        self._wanted: dict[str, int] = {}
+        """Of each side, up to where it waits for the others."""
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
@@ -309,14 +314,21 @@ class Topic:
     def receive(self, at: At, sender: str, partials: Sequence[Any], promise_us: int | None) -> None:
         """Partials have come from a neighbour, and how far its time has come."""
         merges = 0
-        for key, group, number, _, _, slices in partials:
-            base = self.bases.by_key.get(key)
+        for plain in partials:
+            try:
+                key, group, number, _, _, slices = msgspec.convert(plain, Received)
+                found = {place: Partial.from_plain(one) for place, one in slices}
+                base = self.bases.by_key.get(key)
+                if base is not None:
+                    _require_fitting(base, group, found)
+            except Exception as error:  # whatever a neighbour says: nothing of it is taken
+                at.report("partials that do not fit", f"from {sender}: {type(error).__name__}: {error}")
+                continue
             if base is None:
                 gone = key in self._gone
                 what = "partials of subscriptions that have gone" if gone else "partials of unknown subscriptions"
                 at.report(what, f"{key} from {sender}")
                 continue
-            found = {place: Partial.from_plain(plain) for place, plain in slices}
             for side in base.sides:
                 if side == sender:
                     continue
@@ -342,8 +354,14 @@ class Topic:
                 at.wake(self._key("later", side), at.now_us + _NO_ROOM_US)
             elif windows:
                 self._settle(at, outlet, windows, self.clock.watermark_us(advertisers, at.neighbours, side))
-        self._finish(at, self.clock.watermark_us(advertisers, at.neighbours))
+        if self._clients_have_room(at):
+            self._finish(at, self.clock.watermark_us(advertisers, at.neighbours))
+        else:
+            at.wake(self._key("later", HERE), at.now_us + _NO_ROOM_US)
         self._watch(at)
+
+    def _clients_have_room(self, at: At) -> bool:
+        return all(at.has_room(client) for client in {local.client for local in self.edge.locals.values()})
 
     def _settle(self, at: At, outlet: Outlet, windows: Sequence[Any], time_us: int) -> None:
         """Tell a neighbour all that ends up to a time, and that nothing before it will come."""
@@ -433,9 +451,10 @@ class Topic:
     def expire(self, at: At, side: str) -> None:
         """Tell what the clock says is due."""
         agenda = self._place(side).agenda
-        if side == HERE:
+        has_room = self._clients_have_room(at) if side == HERE else at.has_room(side)
+        if side == HERE and has_room:
             self._notify(at, agenda.expired(at.now_us))
-        elif at.has_room(side):
+        elif has_room:
             items = agenda.expired(at.now_us)
             for key, _, end_us in items:
                 if key == _HOLDING:
@@ -460,22 +479,35 @@ class Topic:
     def _watch(self, at: At) -> None:
         """See to it that nothing stays open because somebody is silent."""
         if not self._watching:
-            ends = self._open_ends()
+            ends = [end_us for side, end_us in self._open_ends().items() if end_us > self._sought.get(side, NEVER)]
             if ends:
                 self._watching = True
-                at.wake(self._key("watch", HERE), self.clock.patience_us(min(ends.values()), at.now_us))
+                at.wake(self._key("watch", HERE), self.clock.patience_us(min(ends), at.now_us))
 
     def look(self, at: At) -> None:
         """Something may have waited too long: ask those whose time is behind."""
         self._watching = False
         late_us = at.now_us - self.clock.seen_at_us + self.clock.seen_us - self._options.idle_after_us
         for side, end_us in self._open_ends().items():
-            if end_us <= late_us:
+            if self._sought.get(side, NEVER) < end_us <= late_us:
+                self._sought[side] = end_us
                 self.want(at, end_us, side)
         self.advance(at)
 
+    def peers_changed(self, at: At) -> None:
+        """Others publish than before: what somebody waits for has to be asked of them as well."""
+        self._sought.clear()
+        advertisers = at.advertisers(self.name)
+        for side, end_us in list(self._wanted.items()):
+            if self.clock.watermark_us(advertisers, at.neighbours, side) < end_us:
+                self.want(at, end_us, side)
+            else:
+                del self._wanted[side]
+
     def want(self, at: At, end_us: int, besides: str) -> None:
-        """Somebody waits for a time: ask all sides but one that have not promised it."""
+        """Somebody waits for a time: ask all sides but one that have not promised it. They answer when they can."""
+        if besides != HERE:
+            self._wanted[besides] = max(self._wanted.get(besides, NEVER), end_us)
         for peer in sorted(at.advertisers(self.name)):
             if peer == besides:
                 continue
@@ -526,11 +558,13 @@ class Topic:
             "gone": list(self._gone),
             "waits": self._waits,
             "watching": self._watching,
+            "sought": self._sought,
+            "wanted": self._wanted,
         }
 
     def restore(self, plain: Mapping[str, Any], schemas: Mapping[str, Schema]) -> None:
         for side, asked in plain["asked"]:
-            self.bases.add(Asked.from_plain(asked), side)
+            self.bases.add(Asked.from_plain(asked, self._schema), side)
         self.clock.restore(plain["clock"])
         self.edge.restore(plain["edge"], schemas)
         for side, outlet in plain["outlets"].items():
@@ -540,6 +574,7 @@ class Topic:
         self.told = {side: set(names) for side, names in plain["told"].items()}
         self._gone = dict.fromkeys(plain["gone"])
         self._waits, self._watching = plain["waits"], plain["watching"]
+        self._sought, self._wanted = plain["sought"], plain["wanted"]
 
 
 def _rows(matched: Matched, side: str) -> list[int]:
@@ -551,6 +586,14 @@ def _beyond(wants: Wants, side: str) -> Wants:
     """What is wanted on one side."""
     found = {row: [pair for pair in several if side in pair[0].sides] for row, several in wants.items()}
     return {row: several for row, several in found.items() if several}
+
+
+def _require_fitting(base: Base, group: Sequence[Any], slices: Mapping[int, Partial]) -> None:
+    if len(group) != len(base.group_keys) or not slices:
+        raise ValueError(f"{len(group)} values of {len(base.group_keys)} group keys, {len(slices)} slices")
+    hash(tuple(group))
+    for partial in slices.values():
+        partial.require_fitting(base.parts)
 
 
 def _attributes(base: Base) -> list[str]:

@@ -271,7 +271,8 @@ core brokers in a chain, twelve at the edge, over $data, $seconds seconds a run.
 stand <span style="color: var(--selective)">selective</span>, adaptive by subscription,
 <span style="color: var(--cover)">cover</span>, and the least that a placement of the paper's kind could send.</p>
 <p>Figures 6 and 8(b) count messages. Figures 7, 8(a) and 8(c) are of real brokers in virtual time, $played seconds a
-run (twice that in 8(c)): lines are what the fixed service times make of what they did, dots the processor time that they took here.</p>
+run, twice that in 8(c): lines are what the fixed service times make of what they did, dots the processor time that they
+took here.</p>
 <p class="faint">$holding of $claims of the paper's sentences hold here.</p>
 $sections
 </main></body></html>

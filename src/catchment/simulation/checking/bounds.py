@@ -33,9 +33,10 @@ def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
     # Every open request of a client is at most a change here, and one more where an advertisement is answered.
     open_changes = 2 * most * len(world.clients)
     for name, peer in broker.peers.items():
-        # What has become due goes after the batch that there was room for: held events, and partials.
+        # What has become due goes after the batch that there was room for: held events and partials, or values.
         told = sum(isinstance(frame.message, m.Told) for frame in peer.queues[EVENTS])
-        yield f"batches queued for {name}", len(peer.queues[EVENTS]), most + min(2 * told, 2)
+        slack = len(broker.settings.schemas) if name in broker.clients else min(2 * told, 2)
+        yield f"batches queued for {name}", len(peer.queues[EVENTS]), most + slack
         if name in broker.clients:
             yield f"answers queued for {name}", len(peer.queues[CONTROL]), most
         else:
