@@ -25,10 +25,11 @@ import pyarrow.compute as pc
 from catchment.broker.advice import Advice, At, Proceed
 from catchment.broker.aggregation.asking import HERE, Asked
 from catchment.broker.aggregation.clocks import NEVER
+from catchment.broker.aggregation.crossing import ADVICE
 from catchment.broker.aggregation.deciding import column_from, size_of
 from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
-from catchment.broker.aggregation.topic import ADVICE, Topic
+from catchment.broker.aggregation.topic import Topic
 from catchment.broker.routing import Matched
 from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.schema import Schema
@@ -138,7 +139,7 @@ class Aggregation(Advice):
                 here.clock.heard[peer] = max(here.clock.heard.get(peer, NEVER), closed_us)
         elif here.clock.arrived_us == NEVER:
             here.clock.arrived_us = at.now_us
-        here.peers_changed(at)
+        here.silence.peers_changed(at)
         here.advance(at)
 
     def ad_del(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
@@ -151,7 +152,7 @@ class Aggregation(Advice):
                 here.edge.begin_after(at.attached)
             if not at.is_flooded:
                 self._take_back(at, here, sorted(here.told[peer]), peer)
-        here.peers_changed(at)
+        here.silence.peers_changed(at)
         here.advance(at)
 
     def unad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
@@ -244,14 +245,14 @@ class Aggregation(Advice):
         here.advance(at)
 
     def _on_ahead(self, at: At, here: Topic, sender: str, news: list[Any]) -> None:
-        if here.deciding is not None:
+        if here.deciding is not None and here.crossing is not None:
             for column, links in news:
                 here.deciding.hear(sender, column_from(column), links)
-            here.coordinate(at)
+            here.crossing.coordinate(at)
 
     def _on_want(self, at: At, here: Topic, sender: str, end_us: int, now_us: int) -> None:
         self._check_clock(at, here, sender, now_us)
-        here.want(at, end_us, sender)
+        here.silence.want(at, end_us, sender)
 
     _HANDLERS: ClassVar[Mapping[str, Callable[..., None]]] = {
         "ask": _on_ask,
