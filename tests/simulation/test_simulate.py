@@ -87,6 +87,24 @@ def test_links_carry_what_replay_says(spark: SparkSession, summary: Any) -> None
     assert differences(oracle(events, subscriptions=asked), found.notifications, found.deliveries) == []
 
 
+@pytest.mark.spark
+def test_links_carry_the_partials_that_replay_says(spark: SparkSession) -> None:
+    events = generate_traffic(500, seed=3, duration_us=30_000_000, brokers=CHAIN.brokers).sort_by("ts")
+    drawn = traffic_subscriptions(
+        12, seed=4, brokers=CHAIN.brokers, selectivity=0.2, window=("6 seconds", "2 seconds"), regular_share=0.3
+    )
+    asked = [Subscription(name, at, sql=sql) for name, at, sql in drawn]
+    run = replay(spark, spark.createDataFrame(events), overlay=CHAIN, subscriptions=asked)
+    for placement in ("late", "early", "adaptive", "selective", "cover"):
+        at_once = Options(delay_us_min=0, delay_us_max=0)
+        found = simulate(events, overlay=CHAIN, subscriptions=asked, placement=placement, options=at_once)
+        carried = {(row.source, row.target, row.kind): row.messages for row in run.under(placement).traffic.collect()}
+        expected = {key: messages for key, messages in carried.items() if key[2] != "notification"}
+        rows = found.traffic.to_pylist()
+        assert {(row["source"], row["target"], row["kind"]): row["messages"] for row in rows} == expected, placement
+        assert any(kind == "partial" for _, _, kind in expected) == (placement != "late")
+
+
 def some_events(**columns: Any) -> pa.Table:
     given = {"event_id": [1, 1], "topic": ["t", "t"], "broker": ["b1", "b1"], "x": [1.0, 2.0], **columns}
     return pa.table({**given, "ts": pa.array([0, 1], pa.timestamp("us", "UTC"))})
