@@ -11,6 +11,9 @@ from catchment.simulation.world import World
 
 __all__ = ["Bounds"]
 
+ENDS_MAX = 16
+"""Ends of windows that stories leave open at a time; more would show that somebody is asked again and again."""
+
 
 class Bounds:
     """Looks at a broker whenever it has been called, and keeps the first time that anything was too large."""
@@ -41,6 +44,9 @@ def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
             yield f"answers queued for {name}", len(peer.queues[CONTROL]), most
         else:
             yield f"changes that {name} has not confirmed", len(peer.unconfirmed), open_changes
-            yield f"control frames queued for {name}", len(peer.queues[CONTROL]), 2 * open_changes
+            # An advice answers a change at most twice, and asks for a time once per end that is open.
+            own = sum(isinstance(frame.message, m.Told) and not frame.message.change for frame in peer.queues[CONTROL])
+            yield f"control frames queued for {name}", len(peer.queues[CONTROL]) - own, 2 * open_changes
+            yield f"messages of advice queued for {name}", own, 2 * open_changes + ENDS_MAX
     yield "answers that wait for others", len(broker.waiting), open_changes * (1 + len(broker.neighbours))
     yield "remembered ids", len(broker.ingress.remembered), broker.settings.remembered_max
