@@ -131,7 +131,7 @@ def test_a_stream_sends_what_a_replay_sends(
 
 def test_a_stream_cannot_know_the_optimum(spark: SparkSession) -> None:
     events = spark.readStream.format("rate").load().selectExpr("value AS event_id", "'t' AS topic", "'b1' AS broker")
-    with pytest.raises(ConfigurationError, match=r"placement is 'optimal'; .*, selective, cover$"):
+    with pytest.raises(ConfigurationError, match=r"placement is 'optimal'; .*, coordinated, cover$"):
         stream(spark, events, checkpoint="unused", placement="optimal")
 
 
