@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from catchment import Overlay, Schema, Subscription, oracle, simulate
 from catchment.oracle import differences
-from catchment.overlay.placement import OPTIMAL, PLACEMENTS
+from catchment.overlay.placement import ONLINE
 from catchment.simulation.options import Options
 from catchment.simulation.service import ServiceTimes
 from tests.stages.test_placing import TOPIC, Placing, cases
 
-ONLINE = [name for name in PLACEMENTS if name != OPTIMAL]
 ALIKE = [name for name in ONLINE if name != "coordinated"]
 """Those whose brokers need not know what others have chosen in the same moment."""
 FAULTY = Options(duplicates=0.2, drops=0.2, in_flight_max=3, delay_us_max=50_000)

@@ -20,7 +20,7 @@ from catchment.model.schema import RESERVED_COLUMNS
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay
-from catchment.overlay.placement import OPTIMAL
+from catchment.overlay.placement import ONLINE
 from catchment.pipeline.acceptance import judged
 from catchment.pipeline.batches import HEARTBEAT, MicroBatches, StoppedError, now_us
 from catchment.pipeline.files import Folder
@@ -29,7 +29,7 @@ from catchment.pipeline.ledger import Step
 from catchment.pipeline.publications import Catalog, event_id_type, prepared
 from catchment.pipeline.replay import Delivery, check_options, sampling_period_us
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
-from catchment.pipeline.traffic import PLACEMENTS, Placement
+from catchment.pipeline.traffic import Placement
 from catchment.stages import REASON, SIZE, Active, compile_plan
 
 __all__ = ["Job", "stream"]
@@ -64,9 +64,7 @@ def stream(
     """
     if not publications.isStreaming:
         raise ConfigurationError("publications is a bounded DataFrame; accepted by stream is one of spark.readStream")
-    lateness_us = check_options(
-        placement=placement, delivery=delivery, lateness=lateness, placements=[p for p in PLACEMENTS if p != OPTIMAL]
-    )
+    lateness_us = check_options(placement=placement, delivery=delivery, lateness=lateness, placements=ONLINE)
     period_us = sampling_period_us(sampling_period)
     idle_after_us = None if idle_after is None else duration_us(idle_after)
     if trigger != AVAILABLE_NOW and duration_us(trigger) < 0:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from catchment.broker.aggregation import COLLECTION_US, Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.model.schema import Schema, Type
-from catchment.overlay.placement import OPTIMAL, PLACEMENTS
+from catchment.overlay.placement import ONLINE
 from catchment.simulation.checking import (
     Bounds,
     check_answers,
@@ -86,7 +86,7 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         queue_max=random.choice([2, 10_000]),
     )
     aggregating = AggregationOptions(
-        placement=random.choice([name for name in PLACEMENTS if name != OPTIMAL]),
+        placement=random.choice(ONLINE),
         delivery=random.choice(["final", "final", "revisions"]),
         lateness_us=random.choice([0, 0, 30_000]),
         idle_after_us=random.choice([20_000, 500_000]),

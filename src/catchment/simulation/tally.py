@@ -29,8 +29,6 @@ class Tally:
         """By directed link between brokers: events, and their bytes."""
         self.partials: dict[tuple[str, str], tuple[int, int]] = {}
         """… and the same of partials, where each collected value is a message."""
-        self.control: Counter[tuple[str, str]] = Counter()
-        """… and frames of control."""
 
     def add(self, source: str, target: str, frame: Frame, *, came_again: bool) -> None:
         message = frame.message
@@ -50,9 +48,6 @@ class Tally:
             _, _, partials, *_ = msgspec.msgpack.decode(message.body)
             before = self.partials.get(link, (0, 0))
             self.partials[link] = (before[0] + sum(one[3] for one in partials), before[1] + sum(o[4] for o in partials))
-            self.control[link] += not partials
-        elif isinstance(message, (m.Advertised, m.Unadvertised, m.Subscribed, m.Confirmed, m.Told)):
-            self.control[link] += 1
 
     @property
     def frames(self) -> int:

@@ -33,7 +33,6 @@ Wants = dict[int, list[tuple[Base, Wanted]]]
 class Batch:
     """Publications that have come, and what became of them so far."""
 
-    events: pa.RecordBatch
     rows: Rows
     wants: Wants
     served: Mapping[int, Sequence[str]]
@@ -42,7 +41,7 @@ class Batch:
 
     @classmethod
     def of(cls, events: pa.RecordBatch, rows: Rows, wants: Wants, served: Mapping[int, Sequence[str]]) -> Batch:
-        return cls(events, rows, wants, served, event_bytes(events).tolist() if wants else [])
+        return cls(rows, wants, served, event_bytes(events).tolist() if wants else [])
 
     def values(self, row: int, base: Base) -> dict[str, Any]:
         """What a base reads of a row."""

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Literal
 
 from catchment.model.errors import ConfigurationError
-from catchment.overlay.placement import OPTIMAL, PERIOD_US, PLACEMENTS
+from catchment.overlay.placement import ONLINE, PERIOD_US
 
 __all__ = ["COLLECTION_US", "AggregationOptions", "Delivery"]
 
@@ -33,9 +33,8 @@ class AggregationOptions:
     """What the open windows of one subscription and group may take at a broker."""
 
     def __post_init__(self) -> None:
-        online = [name for name in PLACEMENTS if name != OPTIMAL]
-        if self.placement not in online:
-            raise ConfigurationError(f"placement is {self.placement!r}; accepted are {', '.join(online)}")
+        if self.placement not in ONLINE:
+            raise ConfigurationError(f"placement is {self.placement!r}; accepted are {', '.join(ONLINE)}")
         if self.delivery not in ("final", "revisions"):
             raise ConfigurationError(f"delivery is {self.delivery!r}; accepted are 'final' and 'revisions'")
         if self.lateness_us < 0:

@@ -154,24 +154,26 @@ def _claim(words: str, found: Found) -> str:
     )
 
 
-def _drawn(figure: str, points: Sequence[Measured]) -> str:
+def _new_drawing(figure: str, up: str) -> tuple[Any, Any]:
     title, across = TITLES[figure]
     drawing = new_figure(6.4, 4.2)
-    axes = figure_axes(drawing, title=title, across=across, up="messages")
+    return drawing, figure_axes(drawing, title=title, across=across, up=up)
+
+
+def _drawn(figure: str, points: Sequence[Measured]) -> str:
+    drawing, axes = _new_drawing(figure, "messages")
     at = [one.point.at for one in points]
     for name, marker in LINES.items():
         values = [messages_of(one, name) for one in points]
         style = {"linestyle": "--", "linewidth": 1.2} if name == BOUND else {"linewidth": 1.7}
         axes.plot(at, values, marker=marker, markersize=4.5, color=_HEX[name], label=name, **style)
     _finish(axes, logarithmic=points[0].point.vary == "rate")
-    return svg_of(drawing, title)
+    return svg_of(drawing, TITLES[figure][0])
 
 
 def _drawn_load(figure: str, points: Sequence[Loaded]) -> str:
     """What the service times make of what was done; dotted, what it really took here."""
-    title, across = TITLES[figure]
-    drawing = new_figure(6.4, 4.2)
-    axes = figure_axes(drawing, title=title, across=across, up="ms of one core a second, all brokers")
+    drawing, axes = _new_drawing(figure, "ms of one core a second, all brokers")
     at = [one.point.at for one in points]
     for name in SIMULATED:
         values = [one.of[name].total_ms(*SPLIT.get(figure, ())) for one in points]
@@ -179,26 +181,22 @@ def _drawn_load(figure: str, points: Sequence[Loaded]) -> str:
         if figure not in SPLIT:
             axes.plot(at, [one.of[name].cpu_ms for one in points], ":", color=_HEX[name], linewidth=1.4)
     _finish(axes, logarithmic=points[0].point.vary == "rate")
-    return svg_of(drawing, title)
+    return svg_of(drawing, TITLES[figure][0])
 
 
 def _drawn_delay(figure: str, points: Sequence[Loaded]) -> str:
-    title, across = TITLES[figure]
-    drawing = new_figure(6.4, 4.2)
-    axes = figure_axes(drawing, title=title, across=across, up="ms from the end of a window")
+    drawing, axes = _new_drawing(figure, "ms from the end of a window")
     at = [one.point.at for one in points]
     for name in SIMULATED:
         values = [one.of[name].delay_ms for one in points]
         axes.plot(at, values, marker=LINES[name], markersize=4.5, color=_HEX[name], label=name, linewidth=1.7)
     axes.set_ylim(bottom=0)
     _finish(axes, logarithmic=False)
-    return svg_of(drawing, title)
+    return svg_of(drawing, TITLES[figure][0])
 
 
 def _drawn_collecting(figure: str, points: Sequence[Loaded]) -> str:
-    title, across = TITLES[figure]
-    drawing = new_figure(6.4, 4.2)
-    axes = figure_axes(drawing, title=title, across=across, up="ms from the end of a window")
+    drawing, axes = _new_drawing(figure, "ms from the end of a window")
     at, loads = [one.point.at for one in points], [one.of["adaptive"] for one in points]
     axes.plot(at, [load.delay_ms for load in loads], "^-", color=_HEX["adaptive"], label="delay")
     axes.plot([], [], ":", color=FAINT, label="messages")
@@ -208,7 +206,7 @@ def _drawn_collecting(figure: str, points: Sequence[Loaded]) -> str:
     beside.set_ylim(bottom=0)
     beside.yaxis.set_major_formatter(lambda value, _: _short(value))
     _finish(axes, logarithmic=False)
-    return svg_of(drawing, title)
+    return svg_of(drawing, TITLES[figure][0])
 
 
 def _second_axis(axes: Any, label: str) -> Any:
@@ -222,9 +220,7 @@ def _second_axis(axes: Any, label: str) -> Any:
 
 
 def _drawn_transitions(figure: str, points: Sequence[Measured]) -> str:
-    title, across = TITLES[figure]
-    drawing = new_figure(6.4, 4.2)
-    axes = figure_axes(drawing, title=title, across=across, up="messages")
+    drawing, axes = _new_drawing(figure, "messages")
     at = [one.point.at for one in points]
     axes.plot(at, [messages_of(one, DESCRIBED) for one in points], "o-", color=_HEX["late"], label="as described")
     axes.plot(at, [messages_of(one, "adaptive") for one in points], "^-", color=_HEX["adaptive"], label="with patience")
@@ -232,7 +228,7 @@ def _drawn_transitions(figure: str, points: Sequence[Measured]) -> str:
     for name, colour in ((DESCRIBED, "late"), ("adaptive", "adaptive")):
         beside.plot(at, [one.sent[name].transitions for one in points], ":", color=_HEX[colour], linewidth=1.4)
     _finish(axes, logarithmic=False)
-    return svg_of(drawing, title)
+    return svg_of(drawing, TITLES[figure][0])
 
 
 def _finish(axes: Any, *, logarithmic: bool) -> None:

@@ -12,7 +12,7 @@ from catchment.overlay.placement.selective import Coordinated, Selective
 from catchment.overlay.placement.strategies import Cover, Early, Late
 from catchment.overlay.trees import Tree
 
-__all__ = ["OPTIMAL", "PLACEMENTS", "carried_under", "grain_of", "make_placement"]
+__all__ = ["ONLINE", "OPTIMAL", "PLACEMENTS", "carried_under", "grain_of", "make_placement"]
 
 OPTIMAL = "optimal"
 """The least that any placement could send: known only when all windows are."""
@@ -25,7 +25,9 @@ _MAKE: Mapping[str, Callable[[Tree, Series, int], Placement]] = {
     "coordinated": lambda tree, series, period_us: Coordinated(tree, series, period_us=period_us),
     "cover": lambda tree, series, period_us: Cover(),
 }
-PLACEMENTS = (*_MAKE, OPTIMAL)
+ONLINE = tuple(_MAKE)
+"""Those that decide as events come."""
+PLACEMENTS = (*ONLINE, OPTIMAL)
 
 
 def grain_of(name: str) -> Grain:

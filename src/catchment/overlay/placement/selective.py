@@ -134,16 +134,8 @@ class Coordinated(Selective):
 
     name = "coordinated"
 
-    def __init__(
-        self,
-        tree: Tree,
-        series: Series,
-        *,
-        period_us: int = PERIOD_US,
-        margin: float = MARGIN,
-        cost: Cost = MESSAGES,
-    ) -> None:
-        super().__init__(tree, series, period_us=period_us, margin=margin, cost=cost)
+    def __init__(self, tree: Tree, series: Series, **settings: Any) -> None:
+        super().__init__(tree, series, **settings)
         self.told = np.zeros_like(self.chosen)
         """By link and series, what the broker at its end has told: how many links more it costs behind it."""
         self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
