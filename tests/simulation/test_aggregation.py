@@ -305,24 +305,34 @@ def test_the_collection_delay_is_fixed_or_varies_within_its_bounds() -> None:
     assert 45_000 < max(delays) <= 50_000
 
 
-def test_cover_tells_nobody_later_than_early_does() -> None:
-    """A partial leaves at the end of its slice anyway; holding publications till then delays nobody."""
+def _arrived(placement: str, delivery: Any) -> dict[tuple[str, int, str], int]:
+    """When the last word about each window came."""
     calm = Options(delay_us_min=1_000, delay_us_max=1_000)
     events = generate_traffic(400, seed=5, duration_us=20 * SECOND_US, brokers=["b1", "b2"])
     drawn = traffic_subscriptions(12, seed=3, brokers=["b3"], selectivity=0.2, window=("4 seconds", "2 seconds"))
     asked = [Subscription(name, at, sql=sql) for name, at, sql in drawn]
-    arrived: dict[str, dict[tuple[str, int, str], int]] = {}
-    for placement in ("early", "cover"):
-        found = simulate(events, overlay=CHAIN, subscriptions=asked, placement=placement, options=calm)
-        arrived[placement] = {
-            (one.subscription, one.start_us, one.output): came_us
-            for client in found.world.clients.values()
-            for wish in client.all_wishes
-            for came_us, one in wish.values
-        }
-    assert arrived["cover"].keys() == arrived["early"].keys()
-    assert len(arrived["early"]) > 50
-    assert all(came_us <= arrived["early"][key] for key, came_us in arrived["cover"].items())
+    found = simulate(events, overlay=CHAIN, subscriptions=asked, placement=placement, delivery=delivery, options=calm)
+    return {
+        (one.subscription, one.start_us, one.output): came_us
+        for client in found.world.clients.values()
+        for wish in client.all_wishes
+        for came_us, one in wish.values
+    }
+
+
+def test_cover_tells_nobody_later_than_early_does() -> None:
+    """A partial leaves at the end of its slice anyway; holding publications till then delays nobody."""
+    early, cover = (_arrived(placement, "final") for placement in ("early", "cover"))
+    assert cover.keys() == early.keys()
+    assert len(early) > 50
+    assert all(came_us <= early[key] for key, came_us in cover.items())
+
+
+def test_with_revisions_cover_is_sooner_than_early() -> None:
+    """What was held goes on at once when its stride has ended; only partials that have come wait for others."""
+    early, cover = (_arrived(placement, "revisions") for placement in ("early", "cover"))
+    assert cover.keys() == early.keys()
+    assert sum(cover.values()) < sum(early.values())
 
 
 def test_a_publisher_who_comes_back_says_again_what_it_promised() -> None:

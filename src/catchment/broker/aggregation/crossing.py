@@ -183,7 +183,8 @@ class Crossing:
             into = _whole_bases(stands, decided)
             for wanted in one.wanted:
                 if wanted.key in into:
-                    self._waiting.for_partial(at, outlet, outlet.add(bases[wanted.key], wanted, one.values))
+                    base = bases[wanted.key]
+                    self._waiting.for_publication(at, outlet, outlet.add(base, wanted, one.values), base)
             at.spend("add", len(into))
             if len(into) < len({wanted.key for wanted in one.wanted}):
                 marks[len(crossing)] = [*one.served, *into]

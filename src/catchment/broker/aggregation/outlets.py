@@ -10,7 +10,7 @@ from catchment.broker.aggregation.asking import Base, View
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.deciding import Column, size_of
 from catchment.broker.aggregation.places import Item, Place, Wanted
-from catchment.broker.aggregation.shelves import Partial, merged, slices_of_stride, stride_of
+from catchment.broker.aggregation.shelves import Partial, merged, slices_of_stride, stride_end_us, stride_of
 from catchment.model.window import Window
 from catchment.stages import PARTIAL_BYTES
 
@@ -64,7 +64,7 @@ class Outlet(Place):
 
     def end_us(self, base: Base, wanted: Wanted) -> int:
         """The end of the stride that a publication is wanted in."""
-        return base.window.slice_end_us(base.window.step * stride_of(base.window, wanted.slice))
+        return stride_end_us(base.window, wanted.slice)
 
     def number(self, base: Base, wanted: Wanted) -> int:
         """The slice or stride that a placement is asked about."""

@@ -22,6 +22,7 @@ __all__ = [
     "slice_of",
     "slices_of_stride",
     "slices_of_window",
+    "stride_end_us",
     "stride_of",
     "windows_of_slice",
 ]
@@ -53,6 +54,11 @@ def slices_of_window(window: Window, number: int) -> range:
 def stride_of(window: Window, slice_number: int) -> int:
     """The stretch between two ends of windows that a slice lies in."""
     return (slice_number + window.step - 1) // window.step
+
+
+def stride_end_us(window: Window, slice_number: int) -> int:
+    """The first end of a window after a slice."""
+    return window.slice_end_us(window.step * stride_of(window, slice_number))
 
 
 def slices_of_stride(window: Window, number: int) -> range:

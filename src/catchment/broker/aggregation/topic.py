@@ -90,16 +90,17 @@ class Topic:
         if not self.bases and attached is None:
             return matched
         served = marks_by_row(attached)
+        was_held = attached is not None and attached["only"]
         # What was held back goes on for aggregates alone: others have it already.
-        regular = Matched(extras=matched.extras) if attached is not None and attached["only"] else matched
+        regular = Matched(extras=matched.extras) if was_held else matched
         rows = Rows(events)
         self.clock.see(max(rows.times), at.now_us)
         batch = Batch.of(events, rows, self._wants(rows, events, served), served)
         self._add_here(at, batch)
         onwards = regular if self.crossing is None else self.crossing.offer(at, batch, regular, upstream)
         for row, several in batch.wants.items():
-            for base, _ in several:
-                self._waiting.observe(base, rows.times[row], at.now_us)
+            for base, wanted in several:
+                self._waiting.observe(base, rows.times[row], wanted, at.now_us, was_held=was_held)
         return onwards
 
     def _add_here(self, at: At, batch: Batch) -> None:
@@ -255,6 +256,8 @@ class Topic:
             for key, _, end_us in items:
                 if key == HOLDING:
                     self._release(at, side, end_us)
+            # What was held has waited already: partials of it go now.
+            items += agenda.expired(at.now_us)
             partials = self._taken(at, self.outlets[side], [item for item in items if item[0] != HOLDING])
             if partials:
                 at.tell(side, ["flow", self.name, partials, None, at.now_us], with_events=True)

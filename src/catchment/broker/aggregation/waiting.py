@@ -11,7 +11,8 @@ from typing import Any
 from catchment.broker.advice import At
 from catchment.broker.aggregation.asking import Base
 from catchment.broker.aggregation.options import AggregationOptions
-from catchment.broker.aggregation.places import Due, Place
+from catchment.broker.aggregation.places import Due, Place, Wanted
+from catchment.broker.aggregation.shelves import stride_end_us
 
 __all__ = ["Waiting", "timer_key"]
 
@@ -43,14 +44,15 @@ class Waiting:
         if self._options.revises and place.agenda.wake(item, due_us):
             at.wake(timer_key("tell", self._topic, place.side), due_us)
 
-    def observe(self, base: Base, time_us: int, now_us: int) -> None:
-        """Learn how long a publication took to come here."""
+    def observe(self, base: Base, time_us: int, wanted: Wanted, now_us: int, *, was_held: bool) -> None:
+        """Learn how long a publication took to come here; one that was held set out when its stride had ended."""
         if self._options.revises:
+            set_out_us = stride_end_us(base.window, wanted.slice) if was_held else time_us
             stride = time_us // base.window.shift_us
             took = self._took.setdefault(base.key, [0, 0, stride])
             if stride > took[2]:
                 took[:] = [took[1], 0, stride]
-            took[1] = max(took[1], now_us - time_us)
+            took[1] = max(took[1], now_us - set_out_us)
 
     def forget(self, key: str) -> None:
         self._took.pop(key, None)

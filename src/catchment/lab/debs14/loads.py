@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from catchment.broker.aggregation.options import Delivery
 from catchment.lab.debs14.measuring import point_from, rows_from, shared_rows, spread
 from catchment.lab.debs14.points import SCHEMAS, Data, Point, Simulated, events_at, subscriptions_at
 from catchment.model.subscription import Subscription
@@ -23,7 +24,7 @@ from catchment.workloads import debs14_links
 
 __all__ = ["SIMULATED", "STAGES", "Load", "Loaded", "load_all", "load_of"]
 
-SIMULATED = ("late", "early", "adaptive")
+SIMULATED = ("late", "early", "adaptive", "cover")
 STAGES: Mapping[str, tuple[str, ...]] = {"matching": ("match",), "aggregation": ("add", "merge", "decide")}
 """The two groups that the paper splits its processing load into; the rest is taking in and sending on."""
 
@@ -55,13 +56,28 @@ class Loaded:
     of: dict[str, Load]
 
 
-def load_of(point: Point, rows: pa.Table, fixed: Simulated, placements: Sequence[str] = SIMULATED) -> Loaded:
-    """Run real brokers over a point's events, as the paper's do: with partial results as they become known."""
+def load_of(
+    point: Point,
+    rows: pa.Table,
+    fixed: Simulated,
+    placements: Sequence[str] = SIMULATED,
+    delivery: Delivery = "revisions",
+) -> Loaded:
+    """Run real brokers over a point's events; the paper's tell partial results as they become known."""
     events, asked = events_at(point, rows), subscriptions_at(point, rows)
-    return Loaded(point, {placement: _run(point, events, asked, fixed, placement) for placement in placements})
+    return Loaded(
+        point, {placement: _run(point, events, asked, fixed, placement, delivery) for placement in placements}
+    )
 
 
-def _run(point: Point, events: pa.Table, asked: Sequence[Subscription], fixed: Simulated, placement: str) -> Load:
+def _run(
+    point: Point,
+    events: pa.Table,
+    asked: Sequence[Subscription],
+    fixed: Simulated,
+    placement: str,
+    delivery: Delivery,
+) -> Load:
     collected = fixed.collection_ms if point.collection_ms is None else (point.collection_ms,) * 2
     low, high = (f"{round(one * 1e3)} microseconds" for one in collected)
     found = simulate(
@@ -70,7 +86,7 @@ def _run(point: Point, events: pa.Table, asked: Sequence[Subscription], fixed: S
         subscriptions=asked,
         schema={point.data: SCHEMAS[point.data]},
         placement=placement,
-        delivery="revisions",
+        delivery=delivery,
         sampling_period=f"{point.sampling_period_us} microseconds",
         collection_delay=(low, high),
         options=Options(delay_us_min=fixed.network_us[0], delay_us_max=fixed.network_us[1], service=fixed.service),
