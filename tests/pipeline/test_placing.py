@@ -1,14 +1,13 @@
 """What a stream remembers for its placement: enough to go on, and no more than open windows need."""
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from catchment import Overlay, Schema, Subscription
 from catchment.model.events import as_events
 from catchment.overlay import topic_tree
-from catchment.overlay.placement import carried_under, grain_of
+from catchment.overlay.placement import Carried, Strategy
 from catchment.pipeline.placing import OngoingTraffic
 from catchment.stages import Active, LotRows, Plan, compile_plan, lots_of, origins_of, prepared_lots
 
@@ -52,31 +51,31 @@ def lots_at(plan: Plan, second: int) -> LotRows:
 def test_memory_is_bounded_by_open_windows_and_nothing_is_lost(placement: str) -> None:
     plan, tree = plan_of("s"), topic_tree(OVERLAY)
     saved: bytes | None = None
-    sent = np.zeros(len(tree.links), np.int64)
+    sent = Carried.none(len(tree.links))
     sizes, everything = [], []
     for second in range(SECONDS):
         everything.append(lots_at(plan, second))
-        ongoing = OngoingTraffic(tree, placement, PERIOD_US, saved)
-        publications, partials = ongoing.advance(plan, {"t": everything[-1]}, second * SECOND_US)
-        sent += publications.messages + partials.messages
+        ongoing = OngoingTraffic(tree, Strategy(placement, PERIOD_US), saved)
+        sent += ongoing.advance(plan, {"t": everything[-1]}, second * SECOND_US)
         saved = ongoing.saved()
         sizes.append(len(msgspec.msgpack.decode(saved)["t"]["series"]))
-    last = OngoingTraffic(tree, placement, PERIOD_US, saved)
-    publications, partials = last.advance(plan, {}, None)
-    sent += publications.messages + partials.messages
-    prepared = prepared_lots(plan.topics["t"], len(OVERLAY), everything, grain_of(placement))
-    whole = carried_under(placement, tree, prepared.series, prepared.cells, PERIOD_US)
-    assert sent.tolist() == (whole.publications.messages + whole.partials.messages).tolist()
-    assert sent.sum() > 0
+    last = OngoingTraffic(tree, Strategy(placement, PERIOD_US), saved)
+    sent += last.advance(plan, {}, None)
+    prepared = prepared_lots(plan.topics["t"], len(OVERLAY), everything, Strategy(placement).grain)
+    whole = Strategy(placement, PERIOD_US).carried(tree, prepared.series, prepared.cells)
+    assert sent.publications.messages.tolist() == whole.publications.messages.tolist()
+    assert sent.partials.messages.tolist() == whole.partials.messages.tolist()
+    assert sent.transitions == whole.transitions
+    assert (sent.publications.messages + sent.partials.messages).sum() > 0
     assert max(sizes) <= 16
 
 
 def test_questions_that_are_asked_no_more_are_forgotten() -> None:
     before, after, tree = plan_of("s", "r"), plan_of("r"), topic_tree(OVERLAY)
-    ongoing = OngoingTraffic(tree, "selective", PERIOD_US, None)
+    ongoing = OngoingTraffic(tree, Strategy("selective", PERIOD_US), None)
     for second in range(4):
         ongoing.advance(before, {"t": lots_at(before, second)}, second * SECOND_US)
-    later = OngoingTraffic(tree, "selective", PERIOD_US, ongoing.saved())
+    later = OngoingTraffic(tree, Strategy("selective", PERIOD_US), ongoing.saved())
     later.advance(after, {"t": lots_at(after, 4)}, 4 * SECOND_US)
     named = {who[0] for *_, who in msgspec.msgpack.decode(later.saved())["t"]["series"]}
     assert named == {"r"}

@@ -19,6 +19,7 @@ from catchment.overlay.placement import (
     PLACEMENTS,
     Adaptive,
     Choose,
+    Cost,
     Cover,
     Early,
     Fold,
@@ -27,11 +28,9 @@ from catchment.overlay.placement import (
     Lots,
     Placement,
     Series,
-    carried_under,
+    Strategy,
     each_link,
-    grain_of,
     lower_bound,
-    make_placement,
     minimum_cover,
 )
 from catchment.overlay.placement.offers import Grain
@@ -89,8 +88,8 @@ class Placing:
         return prepared_lots(self._topic, self._brokers, self._rows, grain)
 
     def carried(self, name: str) -> dict[tuple[str, str], int]:
-        prepared = prepared_lots(self._topic, self._brokers, self._rows, grain_of(name))
-        found = carried_under(name, self.tree, prepared.series, prepared.cells, 1_000_000)
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, Strategy(name).grain)
+        found = Strategy(name, 1_000_000).carried(self.tree, prepared.series, prepared.cells)
         return self._named(found.publications.messages + found.partials.messages)
 
     def adaptive(self, *, aggregates: bool) -> dict[tuple[str, str], int]:
@@ -181,8 +180,8 @@ class Watched(Fold):
 @settings(max_examples=200, deadline=None)
 def test_everyone_is_told_of_every_publication_once(case: tuple, name: str) -> None:  # type: ignore[type-arg]
     placing = Placing(*case)
-    prepared = placing.prepared(grain_of(name))
-    watched = Watched(placing.tree, make_placement(name, placing.tree, prepared.series, 1_000_000), prepared.series)
+    prepared = placing.prepared(Strategy(name).grain)
+    watched = Watched(placing.tree, Strategy(name, 1_000_000).make(placing.tree, prepared.series), prepared.series)
     watched.run(prepared.cells)
     expected = {
         (cell.begin_us, int(lot), int(series), at)
@@ -212,11 +211,11 @@ def _renumbered(series: Series, places: np.ndarray) -> Series:  # type: ignore[t
 @settings(max_examples=60, deadline=None)
 def test_a_fold_goes_on_where_another_left_off(case: tuple, name: str, data: st.DataObject) -> None:  # type: ignore[type-arg]
     placing = Placing(*case)
-    prepared = placing.prepared(grain_of(name))
+    prepared = placing.prepared(Strategy(name).grain)
     cut = data.draw(st.integers(0, len(prepared.cells)))
 
     def fold() -> Fold:
-        return Fold(placing.tree, make_placement(name, placing.tree, prepared.series, 1_000_000), prepared.series)
+        return Fold(placing.tree, Strategy(name, 1_000_000).make(placing.tree, prepared.series), prepared.series)
 
     before = fold()
     for cell in prepared.cells[:cut]:
@@ -225,7 +224,7 @@ def test_a_fold_goes_on_where_another_left_off(case: tuple, name: str, data: st.
     # Who goes on may have other numbers for the same series.
     places = np.array(data.draw(st.permutations(range(len(prepared.series)))), np.int64)
     series = _renumbered(prepared.series, places)
-    after = Fold(placing.tree, make_placement(name, placing.tree, series, 1_000_000), series)
+    after = Fold(placing.tree, Strategy(name, 1_000_000).make(placing.tree, series), series)
     after.restore(saved, places.tolist())
     after.run([replace(cell, series=places[cell.series]) for cell in prepared.cells[cut:]])
     whole = fold().run(prepared.cells)
@@ -268,3 +267,45 @@ def test_adaptive_changes_over_when_publications_become_many() -> None:
     assert fold.partials.messages.sum() == 3
     assert placement.transitions == 1
     assert placing.counts(Late())["b1", "b2"] == pytest.approx(95)
+
+
+def _every_second(rate: int, seconds: int) -> pa.Table:
+    times = [at * 1_000_000 // rate for at in range(rate * seconds)]
+    return pa.table(
+        {
+            "event_id": pa.array(range(len(times))),
+            "topic": [TOPIC] * len(times),
+            "broker": ["b1"] * len(times),
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "n": pa.array(range(len(times)), pa.int64()),
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ["adaptive", "selective", "coordinated"])
+@pytest.mark.parametrize(("operator", "at_most"), [("avg(n)", 150), ("median(n)", 800)])
+def test_a_partial_that_collects_values_costs_as_many_messages(name: str, operator: str, at_most: int) -> None:
+    """Twenty publications a second in ten windows each: partials of an average are few, those of a median are not."""
+    overlay = Overlay.from_links([("b1", "b2")])
+    sql = f"SELECT {operator} FROM {TOPIC} GROUP BY window(ts, '20 seconds', '2 seconds')"
+    placing = Placing(overlay, Schema.of({"n": "int"}), _every_second(20, 40), [Subscription("s", "b2", sql=sql)])
+    assert placing.carried("late")["b1", "b2"] == 800
+    assert placing.carried(name)["b1", "b2"] <= at_most
+
+
+@pytest.mark.parametrize("name", ["adaptive", "selective", "coordinated"])
+def test_what_a_message_costs_changes_the_choice(name: str) -> None:
+    """A publication a second in windows of two: fewer messages as partials, but more bytes, and more work to merge."""
+    overlay, schema = Overlay.from_links([("b1", "b2")]), Schema.of({"n": "int"})
+    sql = f"SELECT avg(n), min(n), max(n), stddev_samp(n) FROM {TOPIC} GROUP BY window(ts, '2 seconds')"
+    placing = Placing(overlay, schema, _every_second(1, 40), [Subscription("s", "b2", sql=sql)])
+    prepared = placing.prepared("window")
+
+    def partials(cost: Cost) -> int:
+        carried = Strategy(name, 2_000_000, cost).carried(placing.tree, prepared.series, prepared.cells)
+        return int(carried.partials.messages.sum())
+
+    assert partials(Cost()) > 10
+    assert partials(Cost(message=0, byte=1)) == 0
+    assert partials(Cost(merge=5)) == 0
+    assert partials(Cost(match=5, merge=5)) > 10

@@ -31,7 +31,7 @@ Paths are relative to the TOML file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,9 @@ from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us, microseconds
 from catchment.overlay import Overlay
+from catchment.overlay.placement import MESSAGES, PLACEMENTS, Cost
 from catchment.pipeline.generated import WORKLOADS, Generated
 from catchment.pipeline.sources import FORMATS, RECORDED, Files, FromColumn, Recorded, Source
-from catchment.pipeline.traffic import PLACEMENTS
 from catchment.workloads import debs14_links
 
 __all__ = ["Configuration", "Options", "SinkOptions", "load_configuration"]
@@ -60,6 +60,8 @@ class Options:
     delivery: str = "final"
     placement: str = "early"
     sampling_period: str = "2 seconds"
+    cost: Cost = MESSAGES
+    """What an adaptive placement weighs."""
     deduplicate: bool = False
     checkpoint: str | None = None
     trigger: str = "1 second"
@@ -335,6 +337,7 @@ def _options(whole: Section, folder: Path) -> Options:
         delivery=section.choice("delivery", ("final", "revisions"), "final"),
         placement=section.choice("placement", PLACEMENTS, "early"),
         sampling_period=_duration(section, "sampling_period", "2 seconds"),
+        cost=_cost(section),
         deduplicate=section.flag("deduplicate", False),
         checkpoint=None if checkpoint is None else _located(folder, checkpoint),
         trigger=AVAILABLE_NOW if section.raw("trigger") == AVAILABLE_NOW else _duration(section, "trigger", "1 second"),
@@ -343,6 +346,15 @@ def _options(whole: Section, folder: Path) -> Options:
     )
     section.done()
     return options
+
+
+def _cost(section: Section) -> Cost:
+    weights = section.table("cost")
+    if weights is None:
+        return MESSAGES
+    found = {name: weights.weight(name, default) for name, default in asdict(MESSAGES).items()}
+    weights.done()
+    return Cost(**found)
 
 
 def _duration(section: Section, key: str, default: str) -> str:

@@ -166,6 +166,7 @@ def replay_job(
         delivery=options.delivery,  # type: ignore[arg-type]
         deduplicate=options.deduplicate,
         sampling_period=options.sampling_period,
+        cost=options.cost,
     )
     with steps.step("events read"):
         events = publications.count()

@@ -141,6 +141,7 @@ def run_job(
             trigger=options.trigger,
             idle_after=options.idle_after,
             sampling_period=options.sampling_period,
+            cost=options.cost,
         )
     aside: Quarantine | None = None
     if opened.quarantined is not None:

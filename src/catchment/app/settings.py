@@ -79,6 +79,14 @@ class Section:
             self.refuse(key, f"a whole number from {least} on")
         return default if value is None else int(value)
 
+    def weight(self, key: str, default: float) -> float:
+        value = self.raw(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            self.refuse(key, "a number from 0 on")
+        return float(value)
+
     def flag(self, key: str, default: bool) -> bool:
         value = self._typed(key, bool)
         return default if value is None else bool(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def run_demo(
     seconds = time.monotonic() - answering
     with steps.step("what each link carries under late and under early"):
         early = _messages(run.traffic.toArrow())
-        late = _messages(replace(run, placement="late").traffic.toArrow())
+        late = _messages(run.under("late").traffic.toArrow())
     events = publications.toArrow()
     chosen = _chosen(subscriptions)
     with steps.step(f"{len(chosen)} of the subscriptions compared with the oracle"):

@@ -27,13 +27,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.subscription import Subscription
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
+from catchment.overlay.placement import Strategy
 from catchment.pipeline import shared_pass
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
 from catchment.pipeline.placing import OngoingTraffic, lots_by_topic
 from catchment.pipeline.publications import Catalog, deduplicated_against
 from catchment.pipeline.sinks import BatchResults, Sink
-from catchment.pipeline.traffic import Carried, Placement, needs_lots, publications_of, traffic_of
+from catchment.pipeline.traffic import Sent, needs_lots, publications_of, traffic_of
 from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan, pass_schema
 
 __all__ = ["HEARTBEAT", "MicroBatches", "StoppedError", "now_us"]
@@ -62,14 +63,13 @@ class MicroBatches:
     journal: Journal
     catalog: Catalog
     overlay: Overlay | None
-    placement: Placement
+    strategy: Strategy
     lateness_us: int
     idle_after_us: int | None
     revises: bool
     deduplicate: bool
     sink: Sink
     resumed_us: int
-    sampling_period_us: int
 
     def __post_init__(self) -> None:
         self._compiled: tuple[object, Plan, Broadcast[Plan]] | None = None
@@ -147,6 +147,8 @@ class MicroBatches:
         selection = self._selection(before, after, plan, anything_new=bool(heard))
         partials = self._partials([*before.live, *live], folder, selection, before.watermark_us)
         traffic = self._traffic(plan, rows, crossings, before, batch, watermark_us)
+        if traffic is not None:
+            after = msgspec.structs.replace(after, transitions=before.transitions + traffic.transitions)
         self._deliver(rows, traffic, partials, broadcast, selection, batch, present)
         after = self._compacted(after, plan, broadcast)
         self.journal.write_ledger(after)
@@ -169,7 +171,10 @@ class MicroBatches:
             self._deliver(self._rows([]), traffic, partials, broadcast, selection, batch, set())
         elif traffic is not None and traffic.partials is not None:
             self._deliver(self._rows([]), traffic, None, broadcast, None, batch, set())
-        self.journal.write_ledger(msgspec.structs.replace(last, batch=batch, live=(), ended=True))
+        transitions = last.transitions + (0 if traffic is None else traffic.transitions)
+        self.journal.write_ledger(
+            msgspec.structs.replace(last, batch=batch, live=(), ended=True, transitions=transitions)
+        )
 
     # -- one step each --------------------------------------------------------------------------------------------
 
@@ -202,8 +207,8 @@ class MicroBatches:
         if self.deduplicate:
             events = self._without_repeats(events, before, batch)
         asked: dict[str, Any] = {"crossings": self.overlay is not None, "origins": self._words > 0}
-        if self.overlay is not None and needs_lots(plan, self.placement):
-            asked = {"crossings": False, "origins": False, "lots": True, "period_us": self.sampling_period_us}
+        if self.overlay is not None and needs_lots(plan, self.strategy):
+            asked = {"crossings": False, "origins": False, "lots": True, "period_us": self.strategy.period_us}
         wanted = Wanted(partials=True, deliveries=True, **asked)
         rows = shared_pass.match(events, plan, broadcast, wanted, before.watermark_us)
         self._write_state(rows, folder)
@@ -298,31 +303,31 @@ class MicroBatches:
         before: Ledger,
         batch: int,
         watermark_us: int | None,
-    ) -> Carried | None:
+    ) -> Sent | None:
         """What links carried without the partials of `early`; without a watermark, all that is still to be told."""
         if self.overlay is None:
             return None
         tree = topic_tree(self.overlay)
-        publications = publications_of(tree, self.placement, crossings)
+        publications = publications_of(tree, self.strategy, crossings)
         saved = self.journal.placing(before.batch)
-        by_lots = needs_lots(plan, self.placement)
+        by_lots = needs_lots(plan, self.strategy)
         if not by_lots and saved is None:
-            return Carried(publications, None)
+            return Sent(publications, None)
         fresh = {}
         if rows is not None and by_lots:
             lots = rows.where(F.col("kind").isin(*LOT_KINDS)).select("kind", "name", "numbers").collect()
             fresh = lots_by_topic(lots, word_count(len(tree.brokers)))
-        ongoing = OngoingTraffic(tree, self.placement, self.sampling_period_us, saved)
+        ongoing = OngoingTraffic(tree, self.strategy, saved)
         # Where lots are no longer made, those that still wait have nothing to wait for.
-        raw, partials = ongoing.advance(plan, fresh, watermark_us if by_lots else None)
+        carried = ongoing.advance(plan, fresh, watermark_us if by_lots else None)
         if rows is not None:
             self.journal.write_placing(batch, ongoing.saved())
-        return Carried(publications + raw, partials)
+        return Sent(publications + carried.publications, carried.partials, carried.transitions)
 
     def _deliver(
         self,
         rows: DataFrame,
-        carried: Carried | None,
+        carried: Sent | None,
         partials: DataFrame | None,
         broadcast: Broadcast[Plan],
         selection: Selection | None,
@@ -342,7 +347,7 @@ class MicroBatches:
                 kept.append(both)
         traffic = self._empty(LINK_TRAFFIC_SCHEMA)
         if self.overlay is not None and carried is not None:
-            table = traffic_of(topic_tree(self.overlay), self.placement, carried, sent)
+            table = traffic_of(topic_tree(self.overlay), self.strategy, carried, sent)
             if table.num_rows:
                 present = present | {"traffic"}
                 traffic = self.spark.createDataFrame(table.to_pandas(), from_arrow_schema(LINK_TRAFFIC_SCHEMA))

@@ -95,6 +95,8 @@ class Ledger(msgspec.Struct, frozen=True):
     events: int = 0
     dropped: int = 0
     rejected: int = 0
+    transitions: int = 0
+    """How often brokers have changed their mind under the placement."""
     ended: bool = False
 
     def since_us(self, incarnation: int) -> int | None:

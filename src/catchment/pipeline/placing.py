@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from catchment.overlay import LinkCounts, Tree, word_count
-from catchment.overlay.placement import Fold, grain_of, make_placement
+from catchment.overlay import Tree, word_count
+from catchment.overlay.placement import Carried, Fold, Strategy
 from catchment.stages import LOT_KINDS, LotRows, Plan, SeriesName, cells_of, lot_tables, lots_from, prepared_lots
 
 __all__ = ["OngoingTraffic", "lots_by_topic"]
@@ -34,57 +34,50 @@ def lots_by_topic(rows: Iterable[Any], words: int) -> dict[str, LotRows]:
 class OngoingTraffic:
     """One job's fold of each topic, taken up where `saved` left it."""
 
-    def __init__(self, tree: Tree, placement: str, period_us: int, saved: bytes | None) -> None:
-        self._tree, self._placement, self._period_us = tree, placement, period_us
+    def __init__(self, tree: Tree, strategy: Strategy, saved: bytes | None) -> None:
+        self._tree, self._strategy = tree, strategy
         self._topics: dict[str, dict[str, Any]] = {} if saved is None else msgspec.msgpack.decode(saved)
 
     def saved(self) -> bytes:
         return msgspec.msgpack.encode(self._topics)
 
-    def advance(
-        self, plan: Plan, fresh: Mapping[str, LotRows], watermark_us: int | None
-    ) -> tuple[LinkCounts, LinkCounts]:
-        """Publications and partials of all cells that the watermark has passed; of all there are, if it is None."""
-        links = len(self._tree.links)
-        publications = LinkCounts.none(links)
-        partials = LinkCounts.none(links)
+    def advance(self, plan: Plan, fresh: Mapping[str, LotRows], watermark_us: int | None) -> Carried:
+        """What links carry of all cells that the watermark has passed; of all there are, if it is None."""
+        total = Carried.none(len(self._tree.links))
         for topic in sorted({*fresh, *self._topics}):
-            fold = self._fold(topic, plan, fresh.get(topic), watermark_us)
-            if fold is not None:
-                publications, partials = publications + fold.publications, partials + fold.partials
-        return publications, partials
+            total += self._folded(topic, plan, fresh.get(topic), watermark_us)
+        return total
 
-    def _fold(self, topic: str, plan: Plan, fresh: LotRows | None, watermark_us: int | None) -> Fold | None:
+    def _folded(self, topic: str, plan: Plan, fresh: LotRows | None, watermark_us: int | None) -> Carried:
         before = self._topics.pop(topic, {})
         words = word_count(len(self._tree.brokers))
         waiting = {kind: np.array(before.get(kind, []), np.int64) for kind in LOT_KINDS}
         lots = [lots_from(waiting, words)] + ([] if fresh is None else [fresh])
         if topic not in plan.topics:
-            return None  # nobody asks about it any more
+            return Carried.none(len(self._tree.links))  # nobody asks about it any more
         windows = {layout.window for layout in plan.topics[topic].layouts}
         until_us = None
         if watermark_us is not None:
-            until_us = int(cells_of(np.array([watermark_us]), windows, self._period_us)[0])
+            until_us = int(cells_of(np.array([watermark_us]), windows, self._strategy.period_us)[0])
         due = [_between(one, None, until_us) for one in lots]
         known: list[SeriesName] = [_name(plain) for plain in before.get("series", [])]
         # What no open window needs is not remembered any longer.
         names = [name for name, is_open in zip(known, before.get("open", []), strict=True) if is_open]
-        prepared = prepared_lots(plan.topics[topic], len(self._tree.brokers), due, grain_of(self._placement), names)
-        fold = Fold(
-            self._tree, make_placement(self._placement, self._tree, prepared.series, self._period_us), prepared.series
-        )
+        prepared = prepared_lots(plan.topics[topic], len(self._tree.brokers), due, self._strategy.grain, names)
+        fold = Fold(self._tree, self._strategy.make(self._tree, prepared.series), prepared.series)
         if "fold" in before:
             kept = set(names)
             numbers = {name: number for number, name in enumerate(prepared.names) if name in kept}
             fold.restore(before["fold"], [numbers.get(name, -1) for name in known])
+        transitions = fold.placement.transitions
         for cell in prepared.cells:
             fold.feed(cell)
         if until_us is None:
             fold.finish()
-            return fold
-        fold.advance(until_us)
-        self._topics[topic] = self._kept(fold, prepared.names, [_between(one, until_us, None) for one in lots])
-        return fold
+        else:
+            fold.advance(until_us)
+            self._topics[topic] = self._kept(fold, prepared.names, [_between(one, until_us, None) for one in lots])
+        return Carried(fold.publications, fold.partials, fold.forced, fold.placement.transitions - transitions)
 
     def _kept(self, fold: Fold, names: list[SeriesName], later: list[LotRows]) -> dict[str, Any]:
         tables = [lot_tables(one) for one in later]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -15,21 +15,13 @@ from catchment.model.errors import ConfigurationError
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
-from catchment.overlay.placement.adaptive import PERIOD_US
+from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline import shared_pass
 from catchment.pipeline.plain_sql import plain_notifications
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.statistics import complete_columns
-from catchment.pipeline.traffic import (
-    PLACEMENTS,
-    Carried,
-    Placement,
-    carried_by_lots,
-    needs_lots,
-    publications_of,
-    traffic_of,
-)
+from catchment.pipeline.traffic import Sent, carried_by_lots, needs_lots, publications_of, traffic_of
 from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
 
 __all__ = ["Delivery", "Engine", "Run", "replay"]
@@ -48,13 +40,12 @@ class Run:
     spark: SparkSession
     plan: Plan
     overlay: Overlay | None
-    placement: Placement
+    strategy: Strategy
     choice: Choice
     _publications: DataFrame
     _broadcast: Broadcast[Plan]
     _complete: frozenset[str]
     """Columns of the publications in which nothing is missing."""
-    _period_us: int = PERIOD_US
     _rows: DataFrame | None = None
 
     def persist(self) -> Run:
@@ -64,10 +55,13 @@ class Run:
         shared = Choice("shared", "one pass is kept for all results")
         return replace(self, choice=shared, _rows=rows)
 
-    def under(self, placement: Placement) -> Run:
+    @property
+    def placement(self) -> str:
+        return self.strategy.name
+
+    def under(self, placement: Chosen) -> Run:
         """The same run, whose `traffic` is that of another placement."""
-        check_options(placement=placement, delivery="final", lateness="0 seconds")
-        other = replace(self, placement=placement)
+        other = replace(self, strategy=replace(self.strategy, placement=placement))
         # What one pass yielded may not tell enough for it.
         return other if other._for_traffic == self._for_traffic else replace(other, _rows=None)
 
@@ -80,8 +74,8 @@ class Run:
         """What the pass is asked for if somebody wants to know the traffic."""
         if self.overlay is None or len(self.overlay) == 1:
             return {}
-        if needs_lots(self.plan, self.placement):
-            return {"lots": True, "period_us": self._period_us}
+        if needs_lots(self.plan, self.strategy):
+            return {"lots": True, "period_us": self.strategy.period_us}
         return {"crossings": True, "origins": True}
 
     def _pass(self, **asked: Any) -> DataFrame:
@@ -118,25 +112,33 @@ class Run:
         return rows.select(F.explode("ids").alias("event_id"), F.col("name").alias("reason"))
 
     @cached_property
+    def _carried(self) -> tuple[Sent, DataFrame]:
+        """What links carry between brokers, and what else is sent."""
+        assert self.overlay is not None
+        tree = topic_tree(self.overlay)
+        rows = self._pass(partials=True, **self._for_traffic)
+        by_lots = needs_lots(self.plan, self.strategy)
+        words = 0 if by_lots or len(self.overlay) == 1 else word_count(len(self.overlay))
+        sent = shared_pass.messages(shared_pass.partials_by_question(rows), self._broadcast, Selection(), words)
+        if by_lots:
+            lots = rows.where(F.col("kind").isin(*LOT_KINDS)).select("kind", "name", "numbers").collect()
+            return carried_by_lots(tree, self.plan, self.strategy, lots), sent
+        crossings = rows.where("kind = 'crossing'").select("numbers").collect()
+        numbers = (number for row in crossings for number in row.numbers)
+        return Sent(publications_of(tree, self.strategy, numbers), None), sent
+
+    @cached_property
     def traffic(self) -> DataFrame:
         """source, target, kind, messages, bytes: what each directed link carries under the placement."""
         if self.overlay is None:
             return self.spark.createDataFrame([], _spark_schema())
-        tree = topic_tree(self.overlay)
-        rows = self._pass(partials=True, **self._for_traffic)
-        by_lots = needs_lots(self.plan, self.placement)
-        words = 0 if by_lots or len(self.overlay) == 1 else word_count(len(self.overlay))
-        partials = shared_pass.partials_by_question(rows)
-        sent = shared_pass.messages(partials, self._broadcast, Selection(), words)
-        if by_lots:
-            lots = rows.where(F.col("kind").isin(*LOT_KINDS)).select("kind", "name", "numbers").collect()
-            carried = carried_by_lots(tree, self.plan, self.placement, self._period_us, lots)
-        else:
-            crossings = rows.where("kind = 'crossing'").select("numbers").collect()
-            numbers = (number for row in crossings for number in row.numbers)
-            carried = Carried(publications_of(tree, self.placement, numbers), None)
-        table = traffic_of(tree, self.placement, carried, sent)
+        table = traffic_of(topic_tree(self.overlay), self.strategy, *self._carried)
         return self.spark.createDataFrame(table.to_pandas(), _spark_schema())
+
+    @property
+    def transitions(self) -> int:
+        """How often brokers change their mind under the placement."""
+        return 0 if self.overlay is None else self._carried[0].transitions
 
     def delivered(self, subscription: str) -> DataFrame:
         """The events that a regular subscription receives, with the columns it asked for."""
@@ -160,22 +162,25 @@ def replay(
     *,
     subscriptions: Iterable[Subscription],
     overlay: Overlay | None = None,
-    placement: Placement = "early",
+    placement: Chosen = "early",
     schema: Any = None,
     lateness: str = "0 seconds",
     delivery: Delivery = "final",
     deduplicate: bool = False,
     engine: Engine = "auto",
     sampling_period: str = "2 seconds",
+    cost: Cost = MESSAGES,
 ) -> Run:
     """Answer all subscriptions over a bounded DataFrame of publications.
 
     `schema` is a mapping of topic to schema, one schema for all topics, or None: then the columns say it. A bounded
     input is complete, so nothing in it is late and every value is final: `lateness` and `delivery` only say how the
-    same job would stream. `sampling_period` is how often the adaptive placement thinks again. Called on the driver;
-    nothing runs until a result is used.
+    same job would stream. `placement` is a name, or a class of `catchment.overlay.placement.Placement`. An adaptive one
+    thinks again every `sampling_period`, and weighs messages by `cost`. Called on the driver; nothing runs until a
+    result is used.
     """
-    check_options(placement=placement, delivery=delivery, lateness=lateness)
+    strategy = Strategy(placement, sampling_period_us(sampling_period), cost)
+    check_options(delivery=delivery, lateness=lateness)
     catalog = Catalog.of(schema, publications)
     plan = compile_plan(
         (Active(subscription) for subscription in subscriptions), catalog.schemas, overlay, open_topics=catalog.is_open
@@ -185,14 +190,11 @@ def replay(
         events = deduplicated(events)
     choice = choose(plan, engine)
     broadcast = spark.sparkContext.broadcast(plan)
-    complete, period_us = complete_columns(publications), sampling_period_us(sampling_period)
-    return Run(spark, plan, overlay, placement, choice, events, broadcast, complete, period_us)
+    return Run(spark, plan, overlay, strategy, choice, events, broadcast, complete_columns(publications))
 
 
-def check_options(*, placement: str, delivery: str, lateness: str, placements: Sequence[str] = PLACEMENTS) -> int:
+def check_options(*, delivery: str, lateness: str) -> int:
     """Refuse what no job can do; the lateness in microseconds."""
-    if placement not in placements:
-        raise ConfigurationError(f"placement is {placement!r}; accepted are {', '.join(placements)}")
     if delivery not in ("final", "revisions"):
         raise ConfigurationError(f"delivery is {delivery!r}; accepted are 'final' and 'revisions'")
     lateness_us = duration_us(lateness)

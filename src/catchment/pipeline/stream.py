@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -20,7 +21,7 @@ from catchment.model.schema import RESERVED_COLUMNS
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay
-from catchment.overlay.placement import ONLINE
+from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline.acceptance import judged
 from catchment.pipeline.batches import HEARTBEAT, MicroBatches, StoppedError, now_us
 from catchment.pipeline.files import Folder
@@ -29,7 +30,6 @@ from catchment.pipeline.ledger import Step
 from catchment.pipeline.publications import Catalog, event_id_type, prepared
 from catchment.pipeline.replay import Delivery, check_options, sampling_period_us
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
-from catchment.pipeline.traffic import Placement
 from catchment.stages import REASON, SIZE, Active, compile_plan
 
 __all__ = ["Job", "stream"]
@@ -44,7 +44,7 @@ def stream(
     checkpoint: str,
     subscriptions: Iterable[Subscription] = (),
     overlay: Overlay | None = None,
-    placement: Placement = "early",
+    placement: Chosen = "early",
     schema: Any = None,
     lateness: str = "0 seconds",
     delivery: Delivery = "final",
@@ -53,19 +53,20 @@ def stream(
     trigger: str = "1 second",
     idle_after: str | None = "10 seconds",
     sampling_period: str = "2 seconds",
+    cost: Cost = MESSAGES,
 ) -> Job:
     """Start answering subscriptions over a streaming DataFrame of publications, or go on where `checkpoint` left off.
 
     `trigger` is the time between micro-batches, or "available now": all there is, then stop. A broker that is silent
     for `idle_after` no longer holds back the watermark. Without a `sink`, results are Parquet below the checkpoint.
-    `sampling_period` is how often, in event time, the adaptive placement thinks again; what it has learned is part of
-    the checkpoint.
+    `placement` is a name, or a class of `catchment.overlay.placement.Placement`. An adaptive one thinks again every
+    `sampling_period` of event time, and weighs messages by `cost`; what it has learned is part of the checkpoint.
     Called on the driver; returns while the job runs.
     """
     if not publications.isStreaming:
         raise ConfigurationError("publications is a bounded DataFrame; accepted by stream is one of spark.readStream")
-    lateness_us = check_options(placement=placement, delivery=delivery, lateness=lateness, placements=ONLINE)
-    period_us = sampling_period_us(sampling_period)
+    strategy = Strategy(placement, sampling_period_us(sampling_period), cost).online()
+    lateness_us = check_options(delivery=delivery, lateness=lateness)
     idle_after_us = None if idle_after is None else duration_us(idle_after)
     if trigger != AVAILABLE_NOW and duration_us(trigger) < 0:
         raise ConfigurationError(f"trigger is {trigger!r}; accepted is a duration or {AVAILABLE_NOW!r}")
@@ -77,8 +78,9 @@ def stream(
     settings = {
         "delivery": delivery,
         "lateness_us": lateness_us,
-        "placement": placement,
-        "sampling_period_us": period_us,
+        "placement": strategy.name,
+        "sampling_period_us": strategy.period_us,
+        **({} if cost == MESSAGES else {"cost": asdict(cost)}),
         "deduplicate": deduplicate,
         "brokers": list(overlay.brokers) if overlay is not None else None,
         "links": [list(link) for link in overlay.links] if overlay is not None else None,
@@ -94,14 +96,13 @@ def stream(
         journal=journal,
         catalog=catalog,
         overlay=overlay,
-        placement=placement,
+        strategy=strategy,
         lateness_us=lateness_us,
         idle_after_us=idle_after_us if trigger != AVAILABLE_NOW else None,
         revises=delivery == "revisions",
         deduplicate=deduplicate,
         sink=results,
         resumed_us=now_us(),
-        sampling_period_us=period_us,
     )
     work.prepare()
     brokers = overlay.brokers if overlay is not None else None
@@ -211,6 +212,7 @@ class Job:
             "events": last.events,
             "dropped": last.dropped,
             "rejected": last.rejected,
+            "transitions": last.transitions,
             "live_folders": len(last.live),
             "subscriptions": len(self._work.journal.active(self._work.journal.version)),
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,60 +23,55 @@ from catchment.overlay import (
     traffic_table,
     word_count,
 )
-from catchment.overlay.placement import carried_under, grain_of
+from catchment.overlay.placement import Carried, Strategy
 from catchment.pipeline.placing import lots_by_topic
 from catchment.stages import COLLECTED, Plan, crossings_from, prepared_lots
 
-__all__ = ["PLACEMENTS", "Carried", "Placement", "carried_by_lots", "needs_lots", "publications_of", "traffic_of"]
-
-Placement = Literal["late", "early", "adaptive", "selective", "coordinated", "cover", "optimal"]
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+__all__ = ["Sent", "carried_by_lots", "needs_lots", "publications_of", "traffic_of"]
 
 
-def needs_lots(plan: Plan, placement: Placement) -> bool:
+def needs_lots(plan: Plan, strategy: Strategy) -> bool:
     """Whether masks of brokers do not tell enough."""
     questions = plan.questions.values()
-    if placement not in ("late", "early"):
+    if strategy.placement not in ("late", "early"):
         return bool(questions)
     collects = any(part.state in COLLECTED for question in questions for part in question.parts)
     return collects or any(question.layout.window.kind == "sampling" for question in questions)
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Sent:
     """What the links of a tree carried between brokers; partials are None where they are told by who had a say."""
 
     publications: LinkCounts
     partials: LinkCounts | None
+    transitions: int = 0
 
 
-def publications_of(tree: Tree, placement: Placement, crossings: Iterable[int]) -> LinkCounts:
+def publications_of(tree: Tree, strategy: Strategy, crossings: Iterable[int]) -> LinkCounts:
     """What masks tell of publications; `crossings` are the numbers of rows of that kind."""
     crossed = crossings_from(crossings, word_count(len(tree.brokers)))
-    wanted = crossed.wanted_at if placement == "late" else crossed.wanted_raw_at
+    wanted = crossed.wanted_at if strategy.placement == "late" else crossed.wanted_raw_at
     return count_publications(tree, crossed.origin, wanted, crossed.messages, crossed.size_bytes)
 
 
-def carried_by_lots(tree: Tree, plan: Plan, placement: Placement, period_us: int, rows: Iterable[Any]) -> Carried:
+def carried_by_lots(tree: Tree, plan: Plan, strategy: Strategy, rows: Iterable[Any]) -> Sent:
     """Folds the lots of each topic over the tree's links. `rows` are those of LOT_KINDS."""
-    links = len(tree.links)
-    publications = LinkCounts.none(links)
-    partials = LinkCounts.none(links)
+    total = Carried.none(len(tree.links))
     for topic, lots in lots_by_topic(rows, word_count(len(tree.brokers))).items():
-        prepared = prepared_lots(plan.topics[topic], len(tree.brokers), [lots], grain_of(placement))
-        carried = carried_under(placement, tree, prepared.series, prepared.cells, period_us)
-        publications, partials = publications + carried.publications, partials + carried.partials
-    return Carried(publications, partials)
+        prepared = prepared_lots(plan.topics[topic], len(tree.brokers), [lots], strategy.grain)
+        total += strategy.carried(tree, prepared.series, prepared.cells)
+    return Sent(total.publications, total.partials, total.transitions)
 
 
-def traffic_of(tree: Tree, placement: Placement, carried: Carried, messages: DataFrame | None) -> pa.Table:
+def traffic_of(tree: Tree, strategy: Strategy, carried: Sent, messages: DataFrame | None) -> pa.Table:
     """The table of what links carried, with the partials and notifications that `messages` tell of."""
     words = word_count(len(tree.brokers))
     rows = [] if messages is None else messages.collect()
     told = [row for row in rows if row.kind == "notification"]
     partials = carried.partials
     if partials is None:
-        sent = [row for row in rows if row.kind == "partial"] if placement == "early" else []
+        sent = [row for row in rows if row.kind == "partial"] if strategy.placement == "early" else []
         partials = count_partials(
             tree,
             np.array([row.broker for row in sent], np.int64),

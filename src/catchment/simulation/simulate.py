@@ -20,6 +20,7 @@ from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import LinkCounts, Overlay, topic_tree, traffic_table
+from catchment.overlay.placement import MESSAGES, Chosen, Cost
 from catchment.simulation.options import CALM, Options
 from catchment.simulation.world import World
 from catchment.stages import broker_of
@@ -59,12 +60,13 @@ def simulate(
     *,
     overlay: Overlay,
     subscriptions: Iterable[Subscription],
-    placement: str = "early",
+    placement: Chosen | str = "early",
     schema: Schema | Mapping[str, Any] | None = None,
     lateness: str = "0 seconds",
     delivery: Literal["final", "revisions"] = "final",
     idle_after: str = "10 seconds",
     sampling_period: str = "2 seconds",
+    cost: Cost = MESSAGES,
     collection_delay: str | tuple[str, str] = ("10 milliseconds", "50 milliseconds"),
     forwarding: Literal["advertised", "flooded"] = "advertised",
     summary: Literal["bound", "covering", "each"] = "covering",
@@ -75,8 +77,9 @@ def simulate(
 
     All subscriptions are acknowledged before the first event. Each broker's events keep their order, and come at the
     times that they say, as far as these rise; at the end every window closes. `schema` is one schema, or one per topic;
-    without it the columns say the types. With revisions, brokers collect partials for a `collection_delay`, always the
-    same or between two bounds.
+    without it the columns say the types. `placement` is a name, or a class of `catchment.overlay.placement.Placement`;
+    an adaptive one weighs messages by `cost`. With revisions, brokers collect partials for a `collection_delay`, always
+    the same or between two bounds.
     """
     asked = list(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
@@ -87,6 +90,7 @@ def simulate(
         lateness_us=duration_us(lateness),
         idle_after_us=duration_us(idle_after),
         sampling_period_us=duration_us(sampling_period),
+        cost=cost,
         collection_us=_collection_us(collection_delay),
     )
     table = as_events(events, merged).combine_chunks()

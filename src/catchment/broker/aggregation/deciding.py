@@ -12,7 +12,7 @@ from catchment.broker.aggregation.asking import Base, View
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.model.window import Window
 from catchment.overlay import Overlay, topic_tree, word_count
-from catchment.overlay.placement import Coordinated, Offer, Placement, Series, make_placement
+from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
 from catchment.overlay.placement.offers import sampled_until
 from catchment.stages import PARTIAL_BYTES, STATE_BYTES, Part
 
@@ -56,8 +56,8 @@ def size_of(parts: Sequence[Part]) -> int:
 class Deciding:
     """One topic's placement at one broker, and what it has learned."""
 
-    def __init__(self, name: str, broker: str, neighbours: Sequence[str], period_us: int) -> None:
-        self._name, self._period_us = name, period_us
+    def __init__(self, strategy: Strategy, broker: str, neighbours: Sequence[str]) -> None:
+        self._strategy = strategy
         self._tree = topic_tree(Overlay.from_links([(broker, one) for one in neighbours]))
         self._links = {target: at for at, (source, target) in enumerate(self._tree.link_names) if source == broker}
         self._broker = self._tree.brokers.index(broker)
@@ -81,7 +81,7 @@ class Deciding:
 
     @property
     def transitions(self) -> int:
-        return getattr(self.placement, "transitions", 0)
+        return self.placement.transitions
 
     def sample(self, time_us: int) -> bool:
         """Event time has come so far; whether a period has ended."""
@@ -177,7 +177,7 @@ class Deciding:
         )
         for number in range(len(self._rows)):
             self._fill(number)
-        return make_placement(self._name, self._tree, self._series, self._period_us)
+        return self._strategy.make(self._tree, self._series)
 
     def _recall_heard(self, name: Column, number: int) -> None:
         if isinstance(self.placement, Coordinated):
@@ -221,7 +221,7 @@ class Deciding:
         for name, number in self._numbers.items():
             window = self._rows[number][0]
             until_us = int(touched[number]) // window.step * window.shift_us + window.size_us
-            if until_us + 2 * max(window.shift_us, self._period_us) > self._sampled_us:
+            if until_us + 2 * max(window.shift_us, self._strategy.period_us) > self._sampled_us:
                 kept.append(name)
         self._keep(kept)
 

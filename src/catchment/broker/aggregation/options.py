@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Literal
 
 from catchment.model.errors import ConfigurationError
-from catchment.overlay.placement import ONLINE, PERIOD_US
+from catchment.overlay.placement import MESSAGES, PERIOD_US, Chosen, Cost, Strategy
 
 __all__ = ["COLLECTION_US", "AggregationOptions", "Delivery"]
 
@@ -20,21 +20,21 @@ COLLECTION_US = (10_000, 50_000)
 class AggregationOptions:
     """What all brokers agree on."""
 
-    placement: str = "early"
+    placement: Chosen | str = "early"
     delivery: Delivery = "final"
     lateness_us: int = 0
     """How far behind the latest event of a broker another one may still come."""
     idle_after_us: int = 10_000_000
     """How long a broker's publishers are silent before its time goes on by the clock."""
     sampling_period_us: int = PERIOD_US
+    cost: Cost = MESSAGES
+    """What an adaptive placement weighs."""
     collection_us: int | tuple[int, int] = COLLECTION_US
     """How long partials are collected before they go on, with revisions: always the same, or between two bounds."""
     memory_bytes_max: int = 2**30
     """What the open windows of one subscription and group may take at a broker."""
 
     def __post_init__(self) -> None:
-        if self.placement not in ONLINE:
-            raise ConfigurationError(f"placement is {self.placement!r}; accepted are {', '.join(ONLINE)}")
         if self.delivery not in ("final", "revisions"):
             raise ConfigurationError(f"delivery is {self.delivery!r}; accepted are 'final' and 'revisions'")
         if self.lateness_us < 0:
@@ -42,9 +42,14 @@ class AggregationOptions:
         for name in ("idle_after_us", "sampling_period_us", "memory_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
+        assert self.strategy  # which is refused unless it decides as events come
         low, high = self.collection_us if isinstance(self.collection_us, tuple) else (self.collection_us,) * 2
         if not 0 <= low <= high:
             raise ConfigurationError(f"collection_us is {self.collection_us}; accepted is a rising pair from 0 on")
+
+    @property
+    def strategy(self) -> Strategy:
+        return Strategy(self.placement, self.sampling_period_us, self.cost).online()
 
     @property
     def revises(self) -> bool:

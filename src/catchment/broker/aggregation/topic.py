@@ -30,7 +30,6 @@ from catchment.broker.aggregation.waiting import Waiting, timer_key
 from catchment.broker.routing import Matched
 from catchment.model.errors import AggregateOverflowError
 from catchment.model.schema import Schema
-from catchment.overlay.placement import grain_of
 
 __all__ = ["Topic"]
 
@@ -45,7 +44,7 @@ class Topic:
         self, name: str, schema: Schema, options: AggregationOptions, broker: str, neighbours: Sequence[str]
     ) -> None:
         self.name, self._schema = name, schema
-        by_stride = grain_of(options.placement) == "stride"
+        by_stride = options.strategy.grain == "stride"
         self.bases = Bases(schema, by_stride=by_stride)
         self.clock = Clock(options.lateness_us, options.idle_after_us)
         self.edge = Edge(schema, by_stride=by_stride, revises=options.revises)
@@ -54,7 +53,7 @@ class Topic:
         self._waiting = Waiting(name, broker, options)
         self.deciding = self.crossing = None
         if neighbours:
-            self.deciding = Deciding(options.placement, broker, neighbours, options.sampling_period_us)
+            self.deciding = Deciding(options.strategy, broker, neighbours)
             self.crossing = Crossing(name, schema, self.bases, self.outlets, self.deciding, self._waiting)
         self.told: dict[str, set[str]] = {side: set() for side in neighbours}
         """The subscriptions that each neighbour knows from here."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from catchment.overlay import Overlay, mask_of, topic_tree
-from catchment.overlay.placement import Fold, Lots, Series, carried_under, make_placement
+from catchment.overlay.placement import Fold, Lots, Series, Strategy
 
 __all__ = ["Reversed", "reversed_trend"]
 
@@ -41,14 +41,14 @@ class Reversed:
 def reversed_trend(name: str, periods: int = 200) -> Reversed:
     """Play against a placement for so many sampling periods."""
     tree, series = topic_tree(OVERLAY), _series()
-    fold = Fold(tree, make_placement(name, tree, series, PERIOD_US), series)
+    fold = Fold(tree, Strategy(name, PERIOD_US).make(tree, series), series)
     cells: list[Lots] = []
     for period in range(periods):
         fold.advance(period * PERIOD_US)
         cells.append(_worst_for(fold, period))
         fold.feed(cells[-1])
     fold.finish()
-    others = {other: carried_under(other, tree, series, cells) for other in ("late", "early", "cover", "optimal")}
+    others = {other: Strategy(other).carried(tree, series, cells) for other in ("late", "early", "cover", "optimal")}
     sent = {other: one.publications.messages.sum() + one.partials.messages.sum() for other, one in others.items()}
     return Reversed(
         placement=name,

@@ -1,15 +1,17 @@
 """Where to aggregate: placements, what they are asked, and what each makes the links carry."""
 
-from catchment.overlay.placement.adaptive import PERIOD_US, Adaptive, Cost, Knowledge
+from catchment.overlay.placement.adaptive import Adaptive, Knowledge
+from catchment.overlay.placement.choosing import ONLINE, OPTIMAL, PLACEMENTS, Chosen, PlacementName, Strategy
 from catchment.overlay.placement.covers import minimum_cover
-from catchment.overlay.placement.folding import Fold, Lots, Series
-from catchment.overlay.placement.names import ONLINE, OPTIMAL, PLACEMENTS, carried_under, grain_of, make_placement
-from catchment.overlay.placement.offers import Offer, Placement
+from catchment.overlay.placement.folding import Fold
+from catchment.overlay.placement.offers import MESSAGES, PERIOD_US, Cost, Offer, Placement
 from catchment.overlay.placement.optimal import Carried, Choose, each_link, lower_bound
 from catchment.overlay.placement.selective import Coordinated, Selective
+from catchment.overlay.placement.series import Lots, Series
 from catchment.overlay.placement.strategies import Cover, Early, Late
 
 __all__ = [
+    "MESSAGES",
     "ONLINE",
     "OPTIMAL",
     "PERIOD_US",
@@ -17,6 +19,7 @@ __all__ = [
     "Adaptive",
     "Carried",
     "Choose",
+    "Chosen",
     "Coordinated",
     "Cost",
     "Cover",
@@ -27,12 +30,11 @@ __all__ = [
     "Lots",
     "Offer",
     "Placement",
+    "PlacementName",
     "Selective",
     "Series",
-    "carried_under",
+    "Strategy",
     "each_link",
-    "grain_of",
     "lower_bound",
-    "make_placement",
     "minimum_cover",
 ]

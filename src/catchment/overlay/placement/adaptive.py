@@ -10,35 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from catchment.overlay.placement.folding import Series
-from catchment.overlay.placement.offers import NEVER, Bools, Floats, Ints, Offer, Placement
+from catchment.overlay.placement.offers import MESSAGES, NEVER, PERIOD_US, Bools, Cost, Floats, Ints, Offer, Placement
+from catchment.overlay.placement.series import VALUE_BYTES, Series
 from catchment.overlay.trees import Tree
 
-__all__ = ["MESSAGES", "PATIENCE", "PERIOD_US", "Adaptive", "Cost", "Knowledge"]
+__all__ = ["PATIENCE", "Adaptive", "Knowledge"]
 
-PERIOD_US = 2_000_000
 PATIENCE = 0.5
 """How much a mode may cost more than the other would have, added up, in relation to what was last looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a message costs: itself, each of its bytes, and the next broker's work on it, in any one unit."""
-
-    message: float = 1.0
-    byte: float = 0.0
-    match: float = 0.0
-    """Of a publication."""
-    merge: float = 0.0
-    """Of a partial."""
-
-
-MESSAGES = Cost()
-"""Nothing but messages counts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,25 +31,29 @@ class Knowledge:
     brokers: int
     broker_of: Ints
     """Of each link, the broker on this side."""
-    size_us: Ints
-    shift_us: Ints
-    """Of the windows of each series."""
-    partial_bytes: Ints
+    series: Series
     publications: Floats = field(init=False)
     """By link, what those of this period cost that only aggregate subscriptions want."""
     touched: Ints = field(init=False)
     """By link and series, the last slice that a publication was wanted in."""
+    values: Ints = field(init=False)
+    """By link and series that collects, how many values its partials would hold of this period's publications."""
 
     @classmethod
     def of(cls, tree: Tree, series: Series) -> Knowledge:
         """Nothing seen yet, at all brokers of a tree."""
-        sources = np.array([source for source, _ in tree.links], np.int64)
-        return cls(len(tree.brokers), sources, series.size_us, series.shift_us, series.partial_bytes)
+        return cls(len(tree.brokers), np.array([source for source, _ in tree.links], np.int64), series)
 
     def __post_init__(self) -> None:
-        links, series = len(self.broker_of), len(self.size_us)
+        links, series = len(self.broker_of), len(self.series)
         self.publications = np.zeros(links)
         self.touched = np.full((links, series), NEVER, np.int64)
+        self.values = np.zeros((links, series), np.int64)
+
+    def begin(self, links: Bools) -> None:
+        """A period begins on some links."""
+        self.publications[links] = 0
+        self.values[links] = 0
 
 
 class Adaptive(Placement):
@@ -78,6 +65,8 @@ class Adaptive(Placement):
     """
 
     name = "adaptive"
+    _absorbs_forced: ClassVar[bool] = True
+    """Whether what crosses anyway is put into partials too, as the paper's marking has it."""
 
     def __init__(
         self,
@@ -96,6 +85,10 @@ class Adaptive(Placement):
         """How much more each mode has cost than the other would have, since it was chosen."""
         self.transitions = 0
 
+    @classmethod
+    def over(cls, tree: Tree, series: Series, *, period_us: int = PERIOD_US, cost: Cost = MESSAGES) -> Self:
+        return cls(Knowledge.of(tree, series), period_us=period_us, cost=cost)
+
     def absorb(self, offer: Offer) -> Bools:
         self._monitor(offer)
         return np.full(len(offer.lot), self.aggregates[offer.broker])
@@ -108,14 +101,13 @@ class Adaptive(Placement):
 
     def quiet_from_us(self) -> int:
         """When all windows have ended of which anything was seen, and a horizon that saw the last of them."""
-        known = self.known
-        step = np.where(known.size_us % known.shift_us, 2, 1)
-        last = known.touched.max(axis=0, initial=NEVER)
-        ends_us = np.where(last > NEVER, last // step * known.shift_us + known.size_us, NEVER)
+        series = self.known.series
+        last = self.known.touched.max(axis=0, initial=NEVER)
+        ends_us = np.where(last > NEVER, last // series.step * series.shift_us + series.size_us, NEVER)
         return int(ends_us.max(initial=NEVER) + 2 * self._horizon_us().max())
 
     def tables(self) -> dict[str, Ints]:
-        return {"touched": self.known.touched}
+        return {"touched": self.known.touched, "values": self.known.values}
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -137,6 +129,12 @@ class Adaptive(Placement):
         offered[offer.lot] = True
         known.publications[link] += self._raw_cost(offer)[offered & ~offer.must].sum()
         known.touched[link, offer.series] = offer.slices
+        collected = known.series.collects[offer.series][offer.column]
+        if collected.any():
+            collected &= self._absorbs_forced | ~offer.must[offer.lot]
+            first, behind = known.series.windows_around(offer.series, offer.slices)
+            lot, column = offer.lot[collected], offer.column[collected]
+            np.add.at(known.values[link], offer.series[column], offer.weights[lot] * (behind - first)[column])
 
     def _raw_cost(self, offer: Offer) -> Floats:
         """Of each lot, what it costs to let it cross as it is."""
@@ -148,20 +146,21 @@ class Adaptive(Placement):
         assert self.period_us is not None
         longest = np.zeros(known.brokers, np.int64)
         if self._looks_back:
-            shifts = np.where(known.touched > NEVER, known.shift_us, 0).max(axis=1, initial=0)
+            shifts = np.where(known.touched > NEVER, known.series.shift_us, 0).max(axis=1, initial=0)
             np.maximum.at(longest, known.broker_of, shifts)
         horizon: Ints = np.maximum(-(-longest // self.period_us), 1) * self.period_us
         return horizon
 
     def _partial_costs(self, now_us: int, horizon_us: Ints) -> Floats:
         """By link and series, what the partials cost that would have been sent within each link's horizon till now."""
-        known = self.known
-        step = np.where(known.size_us % known.shift_us, 2, 1)
-        first = (now_us - horizon_us[:, None] - known.size_us) // known.shift_us + 1
-        last = (now_us - known.size_us) // known.shift_us
-        windows = np.minimum(last, known.touched // step) - first + 1
-        each = self.cost.message + self.cost.merge + known.partial_bytes * self.cost.byte
-        costs: Floats = np.maximum(windows, 0) * each
+        known, series, cost = self.known, self.known.series, self.cost
+        first = (now_us - horizon_us[:, None] - series.size_us) // series.shift_us + 1
+        last = (now_us - series.size_us) // series.shift_us
+        windows = np.maximum(np.minimum(last, known.touched // series.step) - first + 1, 0)
+        # Where values are collected, each of them is a message.
+        messages = np.where(series.collects, known.values, windows)
+        bytes_ = windows * series.partial_bytes + known.values * VALUE_BYTES
+        costs: Floats = messages * (cost.message + cost.merge) + bytes_ * cost.byte
         return costs
 
     def _analyse(self, now_us: int, horizon_us: Ints, ends: Bools) -> tuple[Floats, Floats]:
@@ -171,7 +170,7 @@ class Adaptive(Placement):
         costs = [np.zeros(known.brokers), np.zeros(known.brokers)]
         for of_brokers, of_links in zip(costs, (known.publications, per_link), strict=True):
             np.add.at(of_brokers, known.broker_of, of_links)
-        known.publications[ends[known.broker_of]] = 0
+        known.begin(ends[known.broker_of])
         return costs[0], costs[1]
 
     def _plan(self, publications: Floats, partials: Floats, ends: Bools) -> Bools:

@@ -9,20 +9,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FOR_EVER", "NEVER", "Bools", "Floats", "Grain", "Ints", "Offer", "Placement", "sampled_until"]
+from catchment.overlay.trees import Tree
+
+if TYPE_CHECKING:
+    from catchment.overlay.placement.series import Series
+
+__all__ = [
+    "FOR_EVER",
+    "MESSAGES",
+    "NEVER",
+    "PERIOD_US",
+    "Bools",
+    "Cost",
+    "Floats",
+    "Grain",
+    "Ints",
+    "Offer",
+    "Placement",
+    "sampled_until",
+]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Grain = Literal["window", "stride"]
-
-
 NEVER, FOR_EVER = -(2**62), 2**62
+PERIOD_US = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a message costs: itself, each of its bytes, and the next broker's work on it, in any one unit."""
+
+    message: float = 1.0
+    byte: float = 0.0
+    match: float = 0.0
+    """Of a publication."""
+    merge: float = 0.0
+    """Of a partial."""
+
+
+MESSAGES = Cost()
+"""Nothing but messages counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +96,13 @@ class Placement:
     """Whether publications wait for the end of their stride, unless a regular subscription wants them."""
     period_us: int | None = None
     """How often `sample` is called, in event time."""
+    transitions: int = 0
+    """How often it has changed its mind."""
+
+    @classmethod
+    def over(cls, tree: Tree, series: Series, *, period_us: int, cost: Cost) -> Self:
+        """One for all brokers of a tree; who learns something by link and series needs to know of them."""
+        return cls()
 
     def absorb(self, offer: Offer) -> Bools:
         """Of each edge, whether the publications go into the partial here."""

@@ -20,8 +20,8 @@ import numpy as np
 
 from catchment.overlay.masks import Words
 from catchment.overlay.placement.covers import minimum_cover
-from catchment.overlay.placement.folding import Lots, Series
 from catchment.overlay.placement.offers import Bools, Grain, Ints
+from catchment.overlay.placement.series import Lots, Series
 from catchment.overlay.traffic import LinkCounts, meets, members
 from catchment.overlay.trees import Tree
 
@@ -39,6 +39,20 @@ class Carried:
     partials: LinkCounts
     forced: Ints
     """Of the publications, those that a regular subscription made cross."""
+    transitions: int = 0
+    """How often brokers have changed their mind."""
+
+    @classmethod
+    def none(cls, links: int) -> Carried:
+        return cls(LinkCounts.none(links), LinkCounts.none(links), np.zeros(links, np.int64))
+
+    def __add__(self, other: Carried) -> Carried:
+        return Carried(
+            self.publications + other.publications,
+            self.partials + other.partials,
+            self.forced + other.forced,
+            self.transitions + other.transitions,
+        )
 
 
 def lower_bound(tree: Tree, series: Series, cells: Sequence[Lots]) -> Carried:
@@ -54,11 +68,7 @@ def each_link(
     With `forced_too`, publications that cross anyway are put into partials as well, as the paper's marking has it.
     """
     links = len(tree.links)
-    carried = Carried(
-        LinkCounts.none(links),
-        LinkCounts.none(links),
-        np.zeros(links, np.int64),
-    )
+    carried = Carried.none(links)
     if not cells:
         return carried
     every = _Every.of(cells)

@@ -12,14 +12,15 @@ neighbour may absorb on the next link; till there, each link costs the same agai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from catchment.overlay.placement.adaptive import MESSAGES, PERIOD_US, Adaptive, Cost, Knowledge
+from catchment.overlay.placement.adaptive import Adaptive, Knowledge
 from catchment.overlay.placement.covers import minimum_cover
-from catchment.overlay.placement.folding import Series, tree_order
-from catchment.overlay.placement.offers import Bools, Floats, Ints, Offer
+from catchment.overlay.placement.folding import tree_order
+from catchment.overlay.placement.offers import MESSAGES, PERIOD_US, Bools, Cost, Floats, Ints, Offer
+from catchment.overlay.placement.series import Series
 from catchment.overlay.traffic import meets
 from catchment.overlay.trees import Tree
 
@@ -37,6 +38,7 @@ class Selective(Adaptive):
     """Which series to aggregate, link by link, as the last period would have had it."""
 
     name = "selective"
+    _absorbs_forced = False
 
     def __init__(
         self,
@@ -53,6 +55,10 @@ class Selective(Adaptive):
         self.chosen = np.zeros((links, len(series)), np.int64)
         """By link and series, 1 if partials are sent."""
         self._wanted: list[Wanted] = [{} for _ in range(links)]
+
+    @classmethod
+    def over(cls, tree: Tree, series: Series, *, period_us: int = PERIOD_US, cost: Cost = MESSAGES) -> Self:
+        return cls(tree, series, period_us=period_us, cost=cost)
 
     def absorb(self, offer: Offer) -> Bools:
         self._monitor(offer)
@@ -83,7 +89,7 @@ class Selective(Adaptive):
         wanted = np.zeros_like(self.chosen)
         for link, sets in enumerate(self._wanted):
             wanted[link] = self._cheapest(link, sets, partials[link], reach[link])
-        self.known.publications[:] = 0
+        self.known.begin(np.ones(len(self.chosen), np.bool_))
         self._wanted = [{} for _ in self._wanted]
         self.transitions += int((wanted != self.chosen).sum())
         self.chosen = wanted
