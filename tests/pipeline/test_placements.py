@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from catchment import Overlay, Subscription, replay, stream
+from catchment import Overlay, Subscription, oracle, replay, simulate, stream
 from catchment.model.errors import ConfigurationError
-from catchment.overlay.placement import PLACEMENTS
+from catchment.oracle import differences
+from catchment.overlay.placement import PLACEMENTS, Cost, Placement
+from catchment.simulation.options import Options
+from catchment.workloads import TRAFFIC_SCHEMA, generate_traffic, traffic_subscriptions
 from tests.stages.test_placing import TOPIC, Placing, cases
 from tests.stages.walking import Walk
 
@@ -129,9 +132,57 @@ def test_a_stream_sends_what_a_replay_sends(
     assert streamed(spark, case, placement, 3, stops_after) == reported(spark, case, placement)
 
 
+def guided() -> type[Placement]:
+    """The placement that the guide writes."""
+    guide = Path(__file__).parents[2] / "docs" / "placement.md"
+    code = guide.read_text(encoding="utf-8").partition("## Writing another")[2].partition("```python\n")[2]
+    names: dict[str, Any] = {}
+    exec(code.partition("```")[0], names)
+    thrifty = names["Thrifty"]
+    assert issubclass(thrifty, Placement)
+    return thrifty
+
+
+def test_a_placement_of_ones_own(spark: SparkSession) -> None:
+    thrifty = guided()
+    overlay = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
+    events = generate_traffic(300, seed=3, duration_us=20_000_000, brokers=["b1", "b2"]).sort_by("ts")
+    drawn = traffic_subscriptions(6, seed=4, brokers=["b3"], selectivity=0.3, window=("4 seconds", "2 seconds"))
+    asked = [Subscription(name, at, sql=sql) for name, at, sql in drawn]
+    run = replay(spark, spark.createDataFrame(events), overlay=overlay, subscriptions=asked, placement=thrifty)
+    assert run.placement == "thrifty"
+    at_once = Options(delay_us_min=0, delay_us_max=0)
+    found = simulate(events, overlay=overlay, subscriptions=asked, placement=thrifty, options=at_once)
+    assert differences(oracle(events, subscriptions=asked), found.notifications, found.deliveries) == []
+    walked = sorted(tuple(row.values()) for row in found.traffic.to_pylist() if row["kind"] != "control")
+    assert sorted(tuple(row) for row in run.traffic.collect()) == walked
+    assert {"publication", "partial"} <= {row[2] for row in walked}
+    assert streamed(spark, (overlay, TRAFFIC_SCHEMA, events, asked), thrifty, 3, 2) == _between(walked)
+
+
+def _between(rows: list[tuple[Any, ...]]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for source, target, kind, messages, _ in rows:
+        if kind != "notification":
+            found[source, target] = found.get((source, target), 0) + messages
+    return found
+
+
+def test_what_a_message_costs_can_be_said_and_transitions_are_counted(spark: SparkSession) -> None:
+    rows = [(n, TOPIC, "b1", datetime.fromtimestamp(n, UTC), n) for n in range(60)]
+    frame = spark.createDataFrame(rows, "event_id int, topic string, broker string, ts timestamp, n int")
+    sql = f"SELECT avg(n), min(n), max(n), stddev_samp(n) FROM {TOPIC} GROUP BY window(ts, '2 seconds')"
+    asking: dict[str, Any] = {"subscriptions": [Subscription("s", "b2", sql=sql)], "placement": "adaptive"}
+    run = replay(spark, frame, overlay=Overlay.from_links([("b1", "b2")]), **asking)
+    by_bytes = replay(spark, frame, overlay=Overlay.from_links([("b1", "b2")]), cost=Cost(message=0, byte=1), **asking)
+    assert (run.transitions, by_bytes.transitions) == (1, 0)
+    assert {row.kind for row in run.traffic.collect()} == {"publication", "partial", "notification"}
+    assert {row.kind for row in by_bytes.traffic.collect()} == {"publication", "notification"}
+
+
 def test_a_stream_cannot_know_the_optimum(spark: SparkSession) -> None:
     events = spark.readStream.format("rate").load().selectExpr("value AS event_id", "'t' AS topic", "'b1' AS broker")
-    with pytest.raises(ConfigurationError, match=r"placement is 'optimal'; .*, coordinated, cover$"):
+    with pytest.raises(ConfigurationError, match=r"placement is 'optimal'; .*, cover, or a class of Placement$"):
         stream(spark, events, checkpoint="unused", placement="optimal")
 
 

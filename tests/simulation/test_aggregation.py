@@ -218,12 +218,15 @@ def test_a_subscription_that_goes_while_its_partials_travel() -> None:
 
 def test_a_window_that_no_broker_could_hold_is_refused_with_the_figure() -> None:
     story = Story()
-    refused = story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '365 days', '1 millisecond')", "year")
+    refused = story.subscribe("SELECT approx_top_k(x, 3) FROM t GROUP BY window(ts, '1 day', '1 second')", "day")
     assert refused is not None
-    assert "31536000000 slices" in refused
-    assert "bytes for each group; accepted are at most 1073741824 bytes" in refused
+    assert "86400 slices, 18893433600 bytes for each group; accepted are at most 1073741824 bytes" in refused
+    assert story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '1 day', '1 second')", "fine") is None
+    nobody = story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '365 days', '1 millisecond')", "year")
+    assert nobody is not None
+    assert "each event in 31536000000 windows; accepted are up to 1000000" in nobody
     assert story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '365 days')", "calm") is None
-    assert story.world.nodes["b3"].broker.weaver.sizes()["aggregate subscriptions"] == 1
+    assert story.world.nodes["b3"].broker.weaver.sizes()["aggregate subscriptions"] == 2
 
 
 def alone() -> Broker:

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from catchment import Overlay, Schema, Subscription
 from catchment.model.events import as_events
-from catchment.overlay import Tree, topic_tree
+from catchment.overlay import Tree, topic_tree, traffic_table
 from catchment.overlay.placement import (
     PLACEMENTS,
     Adaptive,
+    Carried,
     Choose,
     Cost,
     Cover,
@@ -88,9 +89,17 @@ class Placing:
         return prepared_lots(self._topic, self._brokers, self._rows, grain)
 
     def carried(self, name: str) -> dict[tuple[str, str], int]:
-        prepared = prepared_lots(self._topic, self._brokers, self._rows, Strategy(name).grain)
-        found = Strategy(name, 1_000_000).carried(self.tree, prepared.series, prepared.cells)
+        found = self._carried(name)
         return self._named(found.publications.messages + found.partials.messages)
+
+    def traffic(self, name: str) -> list[dict[str, Any]]:
+        """As a replay reports it."""
+        found = self._carried(name)
+        return traffic_table(self.tree, publications=found.publications, partials=found.partials).to_pylist()
+
+    def _carried(self, name: str) -> Carried:
+        prepared = prepared_lots(self._topic, self._brokers, self._rows, Strategy(name).grain)
+        return Strategy(name, 1_000_000).carried(self.tree, prepared.series, prepared.cells)
 
     def adaptive(self, *, aggregates: bool) -> dict[tuple[str, str], int]:
         prepared = prepared_lots(self._topic, self._brokers, self._rows, "window")

@@ -25,6 +25,8 @@ from catchment.model.errors import SubscriptionError
 __all__ = ["Window"]
 
 Times = npt.NDArray[np.int64]
+WINDOWS_MAX = 1_000_000
+"""How many windows an event may lie in: as many values would be told because of it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +42,12 @@ class Window:
                 raise SubscriptionError(
                     f"the window's {what} is {given} microseconds; accepted is a positive duration of up to 285 years"
                 )
+        if self.size_us > self.shift_us * WINDOWS_MAX:
+            raise SubscriptionError(
+                f"the window of {self.size_us} microseconds every {self.shift_us} has each event in "
+                f"{self.size_us // self.shift_us} windows; accepted are up to {WINDOWS_MAX}: a shorter window, or a "
+                f"longer shift"
+            )
 
     @property
     def kind(self) -> str:

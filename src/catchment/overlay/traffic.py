@@ -127,11 +127,13 @@ def traffic_table(
     *,
     publications: LinkCounts | None = None,
     partials: LinkCounts | None = None,
+    control: LinkCounts | None = None,
     notifications: EdgeCounts | None = None,
 ) -> pa.Table:
-    """One row per kind and directed link with traffic: publications, partials, notifications; ascending by link."""
+    """One row per kind and directed link with traffic, ascending by link; notifications are on the last hop."""
+    between = (("publication", publications), ("partial", partials), ("control", control))
     hops = [
-        *((kind, tree.link_names, counts) for kind, counts in (("publication", publications), ("partial", partials))),
+        *((kind, tree.link_names, counts) for kind, counts in between),
         ("notification", tuple((broker, CLIENTS) for broker in tree.brokers), notifications),
     ]
     rows = [

@@ -12,18 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.aggregation import Aggregation, AggregationOptions
+from catchment.broker.aggregation.topic import OVERFLOWN
 from catchment.broker.broker import Settings
-from catchment.model.errors import SubscriptionError
+from catchment.model.errors import AggregateOverflowError, SubscriptionError
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
-from catchment.overlay import LinkCounts, Overlay, topic_tree, traffic_table
-from catchment.overlay.placement import MESSAGES, Chosen, Cost
+from catchment.overlay import EdgeCounts, LinkCounts, Overlay, Tree, topic_tree, traffic_table
+from catchment.overlay.placement import MESSAGES, VALUE_BYTES, Chosen, Cost
 from catchment.simulation.options import CALM, Options
 from catchment.simulation.world import World
-from catchment.stages import broker_of
+from catchment.stages import PARTIAL_BYTES, broker_of
 
 __all__ = ["Simulated", "simulate"]
 
@@ -45,7 +46,7 @@ class Simulated:
     deliveries: pa.Table
     """subscription, event_id: what regular subscriptions received."""
     traffic: pa.Table
-    """source, target, kind, messages, bytes: what each directed link carried."""
+    """source, target, kind, messages, bytes: what each directed link carried, and brokers told their clients."""
     rejected: pa.Table
     """event_id, reason: events that no broker took, and why."""
     dropped: pa.Table
@@ -125,6 +126,8 @@ def simulate(
     _publish(world, accepted, schemas)
     for node in world.nodes.values():
         assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
+        if OVERFLOWN in node.broker.weaver.reports:
+            raise AggregateOverflowError(node.broker.weaver.reports[OVERFLOWN])
     return Simulated(
         notifications=_notifications(world),
         deliveries=_deliveries(world, accepted.column("event_id")),
@@ -251,10 +254,24 @@ def _notifications(world: World) -> pa.Table:
 
 
 def _traffic(world: World) -> pa.Table:
-    tree = topic_tree(world.overlay)
-    tally = world.tally
+    tree, tally = topic_tree(world.overlay), world.tally
     counted = []
-    for table in (tally.carried, tally.partials):
+    for table in (tally.carried, tally.partials, tally.control):
         carried = [table.get(link, (0, 0)) for link in tree.link_names]
         counted.append(LinkCounts(*(np.array([one[at] for one in carried], np.int64) for at in range(2))))
-    return traffic_table(tree, publications=counted[0], partials=counted[1])
+    publications, partials, control = counted
+    return traffic_table(
+        tree, publications=publications, partials=partials, control=control, notifications=_told(world, tree)
+    )
+
+
+def _told(world: World, tree: Tree) -> EdgeCounts:
+    """What brokers have told their clients of windows: a message for each, with all its outputs."""
+    messages, size = (np.zeros(len(tree.brokers), np.int64) for _ in range(2))
+    for client in world.clients.values():
+        broker = tree.brokers.index(client.broker)
+        for wish in client.all_wishes:
+            windows = {(one.start_us, *sorted(one.group.items()), one.revision) for _, one in wish.values}
+            messages[broker] += len(windows)
+            size[broker] += len(windows) * PARTIAL_BYTES + len(wish.values) * VALUE_BYTES
+    return EdgeCounts(messages, size)

@@ -61,7 +61,7 @@ class World:
         self.trace: list[str] = []
         self.clients: dict[str, Client] = {}
         self.publications: list[Publication] = []
-        self.tally = Tally(meters=meters)
+        self.tally = Tally(overlay.brokers, meters=meters)
         self._traces, self._records, self._watch = traces, records, watch
         self.store = Store()
         self._network = Network(self.timeline, self.random, options, self._deliver, self._made_room)

@@ -1,7 +1,7 @@
 """The data plane's steps as pure functions over columns: compile, match, aggregate, merge, finish."""
 
 from catchment.stages.compacting import compact_rows
-from catchment.stages.finishing import PARTIAL_BYTES, STATE_BYTES, Finished, finish_rows
+from catchment.stages.finishing import Finished, finish_rows
 from catchment.stages.lots import COLLECTED, LotRows, cells_of, lots_of
 from catchment.stages.matching import (
     REASON,
@@ -11,7 +11,14 @@ from catchment.stages.matching import (
     partials_of_accepted,
     run_pass,
 )
-from catchment.stages.measuring import HEADER_BYTES, SIZE, event_bytes
+from catchment.stages.measuring import (
+    HEADER_BYTES,
+    PARTIAL_BYTES,
+    SIZE,
+    event_bytes,
+    state_bytes,
+    state_bytes_max,
+)
 from catchment.stages.merging import Selection
 from catchment.stages.packing import PACKED_SCHEMA, packed, unpacked
 from catchment.stages.partials import PARTIAL_SCHEMA, partials_of
@@ -28,7 +35,6 @@ __all__ = [
     "PARTIAL_SCHEMA",
     "REASON",
     "SIZE",
-    "STATE_BYTES",
     "Active",
     "Finished",
     "Layout",
@@ -60,5 +66,7 @@ __all__ = [
     "pass_schema",
     "prepared_lots",
     "run_pass",
+    "state_bytes",
+    "state_bytes_max",
     "unpacked",
 ]

@@ -20,6 +20,7 @@ from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
 from catchment.model.schema import Type
 from catchment.model.times import microseconds
 from catchment.stages import kernels
+from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
 from catchment.stages.plan import Asker, Plan, Question
 
@@ -101,7 +102,7 @@ class _Chunk:
             starts = self._windows[code].number[begin:end] * question.layout.window.shift_us
             chosen = chosen[starts >= asker.since_us]
         if words and len(chosen):
-            size = PARTIAL_BYTES + sum(STATE_BYTES.get(question.parts[part].state, 64) for _, _, part in asker.outputs)
+            size = PARTIAL_BYTES + sum(state_bytes(question.parts[part].state) for _, _, part in asker.outputs)
             self._messages.append((asker.broker, chosen, self._windows[code].origins[begin:end][chosen], size))
         if asker.having is not None:
             chosen = chosen[self._worth(question, asker, chosen)]
@@ -184,11 +185,6 @@ class _Chunk:
             np.bincount(inverse, minlength=len(distinct)).astype(np.int64),
             np.bincount(inverse, weights=sizes, minlength=len(distinct)).astype(np.int64),
         )
-
-
-PARTIAL_BYTES = 32
-"""Subscription, window and kind of a partial or a notification on the wire."""
-STATE_BYTES = {"tally": 8, "whole total": 16, "real total": 16, "moments": 24, "lowest": 8, "highest": 8}
 
 
 # -- the values of windows --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How large an event is on the wire."""
+"""How large events and partials are on the wire."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["HEADER_BYTES", "SIZE", "event_bytes"]
+__all__ = ["HEADER_BYTES", "PARTIAL_BYTES", "SIZE", "event_bytes", "state_bytes", "state_bytes_max"]
 
 SIZE = "__size"
 """A column of publications that were measured before they came here."""
 HEADER_BYTES = 24
 """Id, topic and time of an event on the wire."""
+PARTIAL_BYTES = 32
+"""Subscription, window and kind of a partial or a notification on the wire."""
+_STATE_BYTES = {"tally": 8, "whole total": 16, "real total": 16, "moments": 24, "lowest": 8, "highest": 8}
+_SKETCH_BYTES = {
+    "distinct sketch": (415, 4_139),
+    "quantile sketch": (843, 4_375),
+    "top sketch": (1_900, 217_674),
+}
+"""Of a sketch of a hundred values, and of ten thousand."""
+
+
+def state_bytes(state: str) -> int:
+    """The size of a state of this name, as far as that is known before it has met any value."""
+    return _SKETCH_BYTES[state][0] if state in _SKETCH_BYTES else _STATE_BYTES.get(state, 64)
+
+
+def state_bytes_max(state: str) -> int:
+    """… and of one that has met many."""
+    return _SKETCH_BYTES[state][1] if state in _SKETCH_BYTES else state_bytes(state)
 
 
 def event_bytes(batch: pa.RecordBatch) -> npt.NDArray[Any]:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from catchment.overlay import mask_of, word_count
 from catchment.overlay.placement import Lots, Series
 from catchment.overlay.placement.offers import Grain
-from catchment.stages.finishing import PARTIAL_BYTES, STATE_BYTES
 from catchment.stages.lots import COLLECTED, NOTHING, LotRows
+from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.plan import Asker, Question, TopicPlan
 
 __all__ = ["Prepared", "SeriesName", "prepared_lots"]
@@ -140,7 +140,7 @@ class _SeriesTable:
         if part != NOTHING:
             return PARTIAL_BYTES
         parts = _parts_of(asker) if self._grain == "window" else set(range(len(asked.parts)))
-        return PARTIAL_BYTES + sum(STATE_BYTES.get(asked.parts[at].state, 64) for at in parts)
+        return PARTIAL_BYTES + sum(state_bytes(asked.parts[at].state) for at in parts)
 
     def columns(self) -> Series:
         windows = [question.layout.window for _, question, _, _ in self._rows]

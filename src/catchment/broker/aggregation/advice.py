@@ -26,7 +26,7 @@ from catchment.broker.advice import Advice, At, Proceed
 from catchment.broker.aggregation.asking import HERE, Asked
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.crossing import ADVICE
-from catchment.broker.aggregation.deciding import column_from, size_of
+from catchment.broker.aggregation.deciding import column_from
 from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.topic import Topic
@@ -35,11 +35,12 @@ from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
 from catchment.model.window import Window
+from catchment.stages import state_bytes_max
 
 __all__ = ["Aggregation"]
 
-STATE_OVERHEAD_BYTES = 200
-"""What a broker needs to keep a state, besides the state."""
+STATE_OVERHEAD_BYTES = 1_000
+"""What a broker needs to keep a state and to know when it is due, besides the state."""
 
 
 class Aggregation(Advice):
@@ -75,7 +76,8 @@ class Aggregation(Advice):
         return True
 
     def _require_memory(self, name: str, asked: Asked) -> None:
-        need = asked.window.span * (size_of(asked.parts) + STATE_OVERHEAD_BYTES)
+        states = sum(state_bytes_max(part.state) for part in asked.parts)
+        need = asked.window.span * (states + STATE_OVERHEAD_BYTES)
         most = self._options.memory_bytes_max
         if need > most:
             raise SubscriptionError(

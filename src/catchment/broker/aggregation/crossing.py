@@ -156,7 +156,7 @@ class Crossing:
         end_us = min(outlet.end_us(base, wanted) for base, wanted in several)
         wanted, served = tuple(one for _, one in several), tuple(batch.served.get(row, ()))
         held = Held(batch.rows.times[row], end_us, batch.rows.whole(row), batch.sizes[row], wanted, served)
-        outlet.held.append(held)
+        outlet.hold(held)
         for base, _ in several:
             self._waiting.for_publication(at, outlet, [(end_us, (HOLDING, (), end_us))], base)
 
@@ -189,7 +189,7 @@ class Crossing:
             if len(into) < len({wanted.key for wanted in one.wanted}):
                 marks[len(crossing)] = [*one.served, *into]
                 crossing.append(one)
-        outlet.held = [one for one in outlet.held if one.end_us > end_us]
+        outlet.keep([one for one in outlet.held if one.end_us > end_us])
         if crossing:
             batch = batch_of([one.values for one in crossing], self._schema)
             at.publish(side, self._topic, batch, marks_of(marks, only=True))

@@ -14,7 +14,7 @@ from catchment.model.window import Window
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
 from catchment.overlay.placement.offers import sampled_until
-from catchment.stages import PARTIAL_BYTES, STATE_BYTES, Part
+from catchment.stages import PARTIAL_BYTES, Part, state_bytes
 
 __all__ = ["Column", "Deciding", "Standing", "column_from", "columns_of", "size_of"]
 
@@ -50,7 +50,7 @@ def column_from(plain: Sequence[Any]) -> Column:
 
 def size_of(parts: Sequence[Part]) -> int:
     """The bytes of a partial, without the values that it may have collected."""
-    return PARTIAL_BYTES + sum(STATE_BYTES.get(part.state, 64) for part in parts)
+    return PARTIAL_BYTES + sum(state_bytes(part.state) for part in parts)
 
 
 class Deciding:

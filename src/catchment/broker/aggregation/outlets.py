@@ -50,6 +50,8 @@ class Outlet(Place):
     def __init__(self, side: str, *, by_stride: bool) -> None:
         super().__init__(side, by_stride=by_stride)
         self.held: list[Held] = []
+        self._held_until_us: int | None = None
+        """The first end that something held waits for; None if that has to be looked for."""
         self.promised_us = NEVER
 
     def _numbers(self, window: Window, slices: Iterable[int]) -> Iterable[int]:
@@ -109,11 +111,25 @@ class Outlet(Place):
             wanted = tuple(each for each in one.wanted if each.key != key)
             if wanted:
                 held.append(Held(one.time_us, one.end_us, one.values, one.size_bytes, wanted, one.served))
-        self.held = held
+        self.keep(held)
 
     def first_end_us(self) -> int | None:
-        ends = [*self.agenda.ends, *(one.end_us for one in self.held)]
-        return min(ends, default=None)
+        ends = [self.agenda.first_end_us(), self._first_held_end_us()]
+        return min((end_us for end_us in ends if end_us is not None), default=None)
+
+    def _first_held_end_us(self) -> int | None:
+        if self._held_until_us is None and self.held:
+            self._held_until_us = min(one.end_us for one in self.held)
+        return self._held_until_us
+
+    def hold(self, publication: Held) -> None:
+        first_us = self._first_held_end_us()
+        self.held.append(publication)
+        self._held_until_us = publication.end_us if first_us is None else min(first_us, publication.end_us)
+
+    def keep(self, held: list[Held]) -> None:
+        """Hold no others any longer."""
+        self.held, self._held_until_us = held, None
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +139,7 @@ class Outlet(Place):
     def restore(self, plain: list[Any]) -> None:
         shelves, held, self.promised_us = plain
         self.restore_shelves(shelves)
-        self.held = [Held.from_plain(one) for one in held]
+        self.keep([Held.from_plain(one) for one in held])
 
 
 def _weight(view: View, whole: Partial | None) -> tuple[int, int]:

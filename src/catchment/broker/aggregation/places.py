@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from catchment.broker.aggregation.asking import Base
-from catchment.broker.aggregation.clocks import FOR_EVER
 from catchment.broker.aggregation.shelves import Partial, Shelf, windows_of_slice
 from catchment.model.window import Window
 
@@ -26,17 +26,28 @@ class Agenda:
     def __init__(self) -> None:
         self.ends: dict[int, dict[Item, None]] = {}
         self.timers: dict[Item, int] = {}
-        self._soonest_us = FOR_EVER
+        # Heaps, in which what is no longer so may stay until it comes up.
+        self._ends: list[int] = []
+        self._timers: list[tuple[int, int, Item]] = []
+        self._set = 0
 
     def add(self, end_us: int, item: Item) -> None:
-        self.ends.setdefault(end_us, {})[item] = None
+        if end_us not in self.ends:
+            self.ends[end_us] = {}
+            heappush(self._ends, end_us)
+        self.ends[end_us][item] = None
+
+    def first_end_us(self) -> int | None:
+        while self._ends and self._ends[0] not in self.ends:
+            heappop(self._ends)
+        return self._ends[0] if self._ends else None
 
     def until(self, time_us: int) -> list[tuple[int, list[Item]]]:
         """Take out what ends up to a time, in order."""
-        ends = sorted(end_us for end_us in self.ends if end_us <= time_us)
-        found = [(end_us, list(self.ends.pop(end_us))) for end_us in ends]
-        for _, items in found:
-            for item in items:
+        found: list[tuple[int, list[Item]]] = []
+        while (end_us := self.first_end_us()) is not None and end_us <= time_us:
+            found.append((end_us, list(self.ends.pop(end_us))))
+            for item in found[-1][1]:
                 self.timers.pop(item, None)
         return found
 
@@ -44,17 +55,25 @@ class Agenda:
         """Set a timer, unless there is one; whether none is sooner."""
         if item in self.timers:
             return False
+        soonest_us = self.soonest_us()
         self.timers[item] = at_us
-        is_soonest = at_us < self._soonest_us
-        self._soonest_us = min(self._soonest_us, at_us)
-        return is_soonest
+        self._set += 1
+        heappush(self._timers, (at_us, self._set, item))
+        return soonest_us is None or at_us < soonest_us
+
+    def soonest_us(self) -> int | None:
+        """When the next timer ends."""
+        while self._timers and self.timers.get(self._timers[0][2]) != self._timers[0][0]:
+            heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
 
     def expired(self, now_us: int) -> list[Item]:
         """Take out the timers whose time has come."""
-        found = [item for item, at_us in self.timers.items() if at_us <= now_us]
-        for item in found:
+        found = []
+        while (at_us := self.soonest_us()) is not None and at_us <= now_us:
+            item = heappop(self._timers)[2]
             del self.timers[item]
-        self._soonest_us = min(self.timers.values(), default=FOR_EVER)
+            found.append(item)
         return found
 
     def forget(self, key: str) -> None:
@@ -72,7 +91,9 @@ class Agenda:
     def from_plain(cls, plain: list[Any]) -> Agenda:
         agenda = cls()
         ends, timers = plain
-        agenda.ends = {end_us: dict.fromkeys(_item(one) for one in items) for end_us, items in ends}
+        for end_us, items in ends:
+            for one in items:
+                agenda.add(end_us, _item(one))
         for one, at_us in timers:
             agenda.wake(_item(one), at_us)
         return agenda
@@ -138,7 +159,7 @@ class Place:
 
     def first_end_us(self) -> int | None:
         """The first end that something waits for."""
-        return min(self.agenda.ends, default=None)
+        return self.agenda.first_end_us()
 
     def forget_until(self, closed_us: int, bases: Mapping[str, Base]) -> None:
         """Leave out what belongs to windows that are closed."""

@@ -31,10 +31,13 @@ from catchment.broker.routing import Matched
 from catchment.model.errors import AggregateOverflowError
 from catchment.model.schema import Schema
 
-__all__ = ["Topic"]
+__all__ = ["OVERFLOWN", "Topic"]
 
 _NO_ROOM_US = 10_000
 _GONE_MAX = 1_000
+
+
+OVERFLOWN = "values that are beyond their type"
 
 
 class Topic:
@@ -235,7 +238,7 @@ class Topic:
             for client, found, states in self.edge.tell(item, base):
                 at.spend("merge", max(states - 1, 0))
                 if isinstance(found, AggregateOverflowError):
-                    at.report("values that are beyond their type", f"{client}, {item}: {found}")
+                    at.report(OVERFLOWN, f"{client}, {item}: {found}")
                 else:
                     values.setdefault(client, []).extend(found)
         for client, found in sorted(values.items()):
@@ -263,8 +266,9 @@ class Topic:
         else:
             at.wake(self._timer("tell", side), at.now_us + _NO_ROOM_US)
             return
-        if agenda.timers:
-            at.wake(self._timer("tell", side), min(agenda.timers.values()))
+        soonest_us = agenda.soonest_us()
+        if soonest_us is not None:
+            at.wake(self._timer("tell", side), soonest_us)
 
     def look(self, at: At) -> None:
         """Something may have waited too long."""

@@ -99,7 +99,7 @@ def _run(
     return Load(
         spent_ms={stage: us / 1e3 / point.seconds for stage, us in sorted(spent.items())},
         cpu_ms=sum(node.cpu_s for node in found.world.nodes.values()) * 1e3 / point.seconds,
-        messages=sum(found.traffic.column("messages").to_pylist()),
+        messages=sum(row["messages"] for row in found.traffic.to_pylist() if row["kind"] in ("publication", "partial")),
         delay_ms=mean(delays) / 1e3 if delays else 0.0,
         notifications=len(delays),
         transitions=found.transitions,

@@ -7,7 +7,7 @@ from catchment.overlay.placement.folding import Fold
 from catchment.overlay.placement.offers import MESSAGES, PERIOD_US, Cost, Offer, Placement
 from catchment.overlay.placement.optimal import Carried, Choose, each_link, lower_bound
 from catchment.overlay.placement.selective import Coordinated, Selective
-from catchment.overlay.placement.series import Lots, Series
+from catchment.overlay.placement.series import VALUE_BYTES, Lots, Series
 from catchment.overlay.placement.strategies import Cover, Early, Late
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "OPTIMAL",
     "PERIOD_US",
     "PLACEMENTS",
+    "VALUE_BYTES",
     "Adaptive",
     "Carried",
     "Choose",

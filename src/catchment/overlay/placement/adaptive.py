@@ -125,9 +125,7 @@ class Adaptive(Placement):
 
     def _monitor(self, offer: Offer) -> None:
         known, link = self.known, offer.link
-        offered = np.zeros(len(offer.weights), np.bool_)
-        offered[offer.lot] = True
-        known.publications[link] += self._raw_cost(offer)[offered & ~offer.must].sum()
+        known.publications[link] += self._raw_cost(offer)[offer.stands & ~offer.must].sum()
         known.touched[link, offer.series] = offer.slices
         collected = known.series.collects[offer.series][offer.column]
         if collected.any():

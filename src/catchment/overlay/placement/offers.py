@@ -82,6 +82,13 @@ class Offer:
     due: Bools
     """Of each column, whether its partial is known to cross anyway."""
 
+    @property
+    def stands(self) -> Bools:
+        """Of each lot, whether it is here and wanted beyond the link: others of the same time may be listed as well."""
+        found = np.zeros(len(self.weights), np.bool_)
+        found[self.lot] = True
+        return found
+
 
 class Placement:
     """Decides, broker by broker and link by link, what is aggregated where.
