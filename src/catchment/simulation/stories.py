@@ -31,22 +31,28 @@ __all__ = ["SCHEMAS", "Story", "told"]
 
 SCHEMAS = {
     "traffic": Schema({"speed": Type.FLOAT, "highway": Type.STRING}),
-    "stock": Schema({"price": Type.INT, "symbol": Type.STRING}),
+    "stock": Schema({"price": Type.INT, "symbol": Type.STRING, "rises": Type.BOOL}),
 }
 _CONDITIONS = {
     "traffic": ("speed < {0}", "speed BETWEEN {0} AND {1}", "highway = 'h{2}'", "highway LIKE 'h%' AND speed > {0}"),
     "stock": ("price >= {0}", "symbol IN ('s{2}', 's0')", "price < {1} OR symbol = 's{2}'", "symbol IS NULL"),
 }
-
-
 _MEASURES = {
     "traffic": (
         "count(*), avg(speed)",
         "max(speed)",
         "median(speed), count(*)",
         "count(DISTINCT highway), min(highway)",
+        "percentile(speed, 0.9), stddev_samp(speed)",
+        "approx_percentile(speed, 0.5), approx_top_k(highway, 2)",
     ),
-    "stock": ("sum(price)", "count(price), var_samp(price)", "mode(symbol)", "approx_count_distinct(symbol)"),
+    "stock": (
+        "sum(price)",
+        "count(price), var_samp(price)",
+        "mode(symbol)",
+        "approx_count_distinct(symbol)",
+        "bool_and(rises), bool_or(rises)",
+    ),
 }
 _KEYS = {"traffic": ("", "", ", highway"), "stock": ("", "", ", symbol")}
 _WINDOWS = ((20, 20), (50, 20), (60, 20), (200, 50), (10, 30), (1_000, 1_000))
@@ -153,7 +159,8 @@ class _Teller:
             measures, key = self._random.choice(_MEASURES[topic]), self._random.choice(_KEYS[topic])
             size, shift = self._random.choice(_WINDOWS)
             window = f"window(ts, '{size} milliseconds', '{shift} milliseconds'){key}"
-            sql = f"SELECT {measures} FROM {topic} WHERE {condition} GROUP BY {window}"
+            having = self._random.choice(["", "", "", " HAVING count(*) > 1"])
+            sql = f"SELECT {measures} FROM {topic} WHERE {condition} GROUP BY {window}{having}"
         self._world.subscribe(client, f"s{self._next()}", sql)
 
     def _unsubscribe(self, client: Client, topic: str) -> None:
@@ -170,6 +177,8 @@ class _Teller:
         columns[number] = pa.array(numbers, SCHEMAS[topic][number].arrow)
         texts = [self._random.choice([None, "0", "1", "2"]) for _ in range(rows)]
         columns[text] = pa.array([one and f"{text[0]}{one}" for one in texts], pa.string())
+        if topic == "stock":
+            columns["rises"] = pa.array([self._random.choice([None, True, False]) for _ in range(rows)], pa.bool_())
         self._world.publish(client, topic, pa.RecordBatch.from_pydict(columns))
 
     def _break(self) -> None:
