@@ -3,7 +3,7 @@
 A broker decides for each of its links which series are sent as partials there. Publications all of whose series are go
 into these; the others cross as they are, and serve everyone. Which choice would have been the cheapest for the last
 period is again a minimum vertex cover: between what was published, in sets that the same series want, and the series,
-each as dear as its partials would have been.
+each as dear as its partials would have been. As `adaptive` does, it looks back over whole periods that no shift exceeds.
 
 If they are coordinated, neighbours tell each other how far things go: what a broker does not absorb for a series, its
 neighbour may absorb on the next link; till there, each link costs the same again.
@@ -84,13 +84,14 @@ class Selective(Adaptive):
                 wanted[key] = wanted.get(key, 0.0) + float(raw[lot])
 
     def sample(self, now_us: int) -> None:
-        partials = self._partial_costs(now_us, np.full(len(self.chosen), self.period_us))
-        reach = self.reach()
-        wanted = np.zeros_like(self.chosen)
-        for link, sets in enumerate(self._wanted):
-            wanted[link] = self._cheapest(link, sets, partials[link], reach[link])
-        self.known.begin(np.ones(len(self.chosen), np.bool_))
-        self._wanted = [{} for _ in self._wanted]
+        horizon_us = self._horizon_us()[self.known.broker_of]
+        ends = now_us % horizon_us == 0
+        partials, reach = self._partial_costs(now_us, horizon_us), self.reach()
+        wanted = self.chosen.copy()
+        for link in np.flatnonzero(ends).tolist():
+            wanted[link] = self._cheapest(link, self._wanted[link], partials[link], reach[link])
+            self._wanted[link] = {}
+        self.known.begin(ends)
         self.transitions += int((wanted != self.chosen).sum())
         self.chosen = wanted
 
