@@ -8,6 +8,7 @@ from catchment.app.asking import read_subscriptions
 from catchment.app.config import load_configuration
 from catchment.model.errors import CatchmentError
 from catchment.model.schema import Type
+from catchment.overlay.placement import Cost
 from catchment.pipeline.generated import Generated
 from catchment.pipeline.sources import Files, FromColumn, Recorded
 from catchment.workloads import debs14_links
@@ -73,6 +74,15 @@ def test_everything_that_can_be_said_is_taken_up(tmp_path: Path) -> None:
     assert (job.options.lateness, job.options.delivery, job.options.placement) == ("10 seconds", "revisions", "late")
     assert (job.options.trigger, job.options.idle_after, job.options.master) == ("available now", None, "local[1]")
     assert job.options.checkpoint == str(tmp_path / "ck")
+
+
+def test_what_messages_cost_may_be_said(tmp_path: Path) -> None:
+    job = load_configuration(written(tmp_path, "[options.cost]\nbyte = 0.5\nmerge = 2"))
+    assert job.options.cost == Cost(message=1.0, byte=0.5, match=0.0, merge=2.0)
+    wrongs = {"byte = -1": "cost.byte is -1; accepted is a number from 0 on", "cpu = 1": "cost.cpu is unknown"}
+    for wrong, said in wrongs.items():
+        with pytest.raises(CatchmentError, match=said):
+            load_configuration(written(tmp_path, f"[options.cost]\n{wrong}"))
 
 
 @pytest.mark.parametrize("name", ["traffic.toml", "station.toml"])

@@ -24,6 +24,8 @@
 
     [options]
     lateness = "10 seconds"
+    placement = "adaptive"
+    cost = { message = 1, byte = 0.01 }     # what an adaptive placement weighs; also match, merge
 
 Paths are relative to the TOML file.
 """

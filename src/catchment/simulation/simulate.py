@@ -72,6 +72,7 @@ def simulate(
     forwarding: Literal["advertised", "flooded"] = "advertised",
     summary: Literal["bound", "covering", "each"] = "covering",
     options: Options = CALM,
+    warm_up: str = "0 seconds",
     seed: int = 0,
 ) -> Simulated:
     """Publish events at their brokers, and collect what reaches the subscribers at theirs.
@@ -80,7 +81,7 @@ def simulate(
     times that they say, as far as these rise; at the end every window closes. `schema` is one schema, or one per topic;
     without it the columns say the types. `placement` is a name, or a class of `catchment.overlay.placement.Placement`;
     an adaptive one weighs messages by `cost`. With revisions, brokers collect partials for a `collection_delay`, always
-    the same or between two bounds.
+    the same or between two bounds. What brokers do in a `warm_up`, after the first event, does not count as their load.
     """
     asked = list(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
@@ -123,7 +124,7 @@ def simulate(
         for request in client.requests:
             if request.refused is not None:
                 raise SubscriptionError(request.refused)
-    _publish(world, accepted, schemas)
+    _publish(world, accepted, schemas, duration_us(warm_up))
     for node in world.nodes.values():
         assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
         if OVERFLOWN in node.broker.weaver.reports:
@@ -168,7 +169,7 @@ def _first_us(events: pa.Table) -> int:
     return int(events.column("ts").cast(pa.int64())[0].as_py()) if len(events) else 0
 
 
-def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> None:
+def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema], warm_up_us: int) -> None:
     """Advertise, publish everything at its time, and take the advertisements back.
 
     Numbers stand in for ids, which the table may repeat or have as integers.
@@ -179,12 +180,10 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> N
         if topic not in {one.message.topic for one in client.requests}:
             world.advertise(client, topic)
     world.run()
-    for node in world.nodes.values():
-        # What brokers took to hear of everyone says nothing of what events cost.
-        node.load_us.clear()
-        node.cpu_s = 0.0
     first_us, begin_us = _first_us(events), max(world.timeline.now_us, BEGIN_US)
     now_us = begin_us
+    # What brokers took to hear of everyone, and to learn, says nothing of what events cost.
+    world.timeline.at(begin_us + warm_up_us, partial(_forget_load, world))
     for broker, topic, rows in _batches(events):
         batch = events.take(pa.array(rows)).combine_chunks().to_batches()[0]
         at_us = batch.column("ts").cast(pa.int64())[0].as_py()
@@ -207,6 +206,12 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema]) -> N
         for topic in sorted(client.advertised):
             world.unadvertise(client, topic)
     world.run()
+
+
+def _forget_load(world: World) -> None:
+    for node in world.nodes.values():
+        node.load_us.clear()
+        node.cpu_s = 0.0
 
 
 def _batches(events: pa.Table) -> Iterator[tuple[str, str, list[int]]]:

@@ -1,12 +1,13 @@
 """A workload that reverses its trend whenever the strategy has adapted to it: section 8 of the paper.
 
 A broker at one end of a chain publishes to subscribers at the other: in each period a single event that every
-subscription wants, for which partials are dear, or many events that only one of them wants, for which they are cheap.
-The adversary knows what the brokers have learned, and publishes what makes them send more.
+subscription wants, for which partials are dear, or many events that one of them wants, or some for each, for which they
+are cheap. The adversary knows what the brokers have learned, and publishes what makes them send most beyond the need.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,14 @@ __all__ = ["Reversed", "reversed_trend"]
 OVERLAY = Overlay.from_links([("b1", "b2"), ("b2", "b3"), ("b3", "b4")])
 PERIOD_US = 2_000_000
 SUBSCRIPTIONS, MANY = 12, 40
+TRENDS: Mapping[str, tuple[int, Sequence[Sequence[int]]]] = {
+    "one for all": (1, [range(SUBSCRIPTIONS)]),
+    "many for one": (MANY, [[0]]),
+    "some for each": (MANY // SUBSCRIPTIONS, [[one] for one in range(SUBSCRIPTIONS)]),
+}
+"""How many events are in a lot, and which subscriptions want each lot."""
+NEEDED: Mapping[str, int] = {"one for all": 1, "many for one": 1, "some for each": SUBSCRIPTIONS}
+"""How many messages a link needs."""
 EVENT_BYTES, PARTIAL_BYTES = 100, 48
 
 
@@ -42,18 +51,19 @@ def reversed_trend(name: str, periods: int = 200) -> Reversed:
     """Play against a placement for so many sampling periods."""
     tree, series = topic_tree(OVERLAY), _series()
     fold = Fold(tree, Strategy(name, PERIOD_US).make(tree, series), series)
-    cells: list[Lots] = []
+    trends: list[str] = []
     for period in range(periods):
         fold.advance(period * PERIOD_US)
-        cells.append(_worst_for(fold, period))
-        fold.feed(cells[-1])
+        trends.append(_worst_for(fold, period))
+        fold.feed(_cell(period, trends[-1]))
     fold.finish()
+    cells = [_cell(period, trend) for period, trend in enumerate(trends)]
     others = {other: Strategy(other).carried(tree, series, cells) for other in ("late", "early", "cover", "optimal")}
     sent = {other: one.publications.messages.sum() + one.partials.messages.sum() for other, one in others.items()}
     return Reversed(
         placement=name,
         messages=_sent(fold),
-        reversals=sum(len(one.lot) != len(other.lot) for one, other in pairwise(cells)),
+        reversals=sum(one != other for one, other in pairwise(trends)),
         **{other: int(count) for other, count in sent.items()},
     )
 
@@ -66,17 +76,18 @@ def _series() -> Series:
     return Series(brokers, many, many, sizes, np.zeros(SUBSCRIPTIONS, np.bool_))
 
 
-def _cell(period: int, *, many: bool) -> Lots:
-    weight, wanted = (MANY, 1) if many else (1, SUBSCRIPTIONS)
+def _cell(period: int, trend: str) -> Lots:
+    weight, wanted = TRENDS[trend]
+    lots, edges = len(wanted), sum(map(len, wanted))
     return Lots(
         begin_us=period * PERIOD_US,
-        origin=np.array([OVERLAY.require("b1")]),
-        weights=np.array([weight]),
-        size_bytes=np.array([weight * EVENT_BYTES]),
-        raw_at=mask_of([], len(OVERLAY))[None, :],
-        lot=np.zeros(wanted, np.int64),
-        series=np.arange(wanted),
-        slices=np.full(wanted, period),
+        origin=np.full(lots, OVERLAY.require("b1")),
+        weights=np.full(lots, weight),
+        size_bytes=np.full(lots, weight * EVENT_BYTES),
+        raw_at=np.tile(mask_of([], len(OVERLAY)), (lots, 1)),
+        lot=np.repeat(np.arange(lots), [len(one) for one in wanted]),
+        series=np.array([number for one in wanted for number in one], np.int64),
+        slices=np.full(edges, period),
     )
 
 
@@ -84,13 +95,13 @@ def _sent(fold: Fold) -> int:
     return int(fold.publications.messages.sum() + fold.partials.messages.sum())
 
 
-def _worst_for(fold: Fold, period: int) -> Lots:
-    """The cell that makes the fold send most; it is tried on copies, which do not tell."""
+def _worst_for(fold: Fold, period: int) -> str:
+    """The trend that makes the fold send most in vain; it is tried on copies, which do not tell."""
 
-    def costs(cell: Lots) -> int:
+    def wasted(trend: str) -> int:
         tried = deepcopy(fold)
-        tried.feed(cell)
+        tried.feed(_cell(period, trend))
         tried.finish()
-        return _sent(tried)
+        return _sent(tried) - NEEDED[trend] * len(OVERLAY.links)
 
-    return max((_cell(period, many=many) for many in (True, False)), key=costs)
+    return max(TRENDS, key=wasted)

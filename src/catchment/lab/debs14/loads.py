@@ -22,9 +22,12 @@ from catchment.simulation.simulate import simulate
 from catchment.simulation.world import World
 from catchment.workloads import debs14_links
 
-__all__ = ["SIMULATED", "STAGES", "Load", "Loaded", "load_all", "load_of"]
+__all__ = ["PAPERS", "SIMULATED", "STAGES", "Load", "Loaded", "load_all", "load_of"]
 
-SIMULATED = ("late", "early", "adaptive", "cover")
+PAPERS = ("late", "early", "adaptive")
+SIMULATED = (*PAPERS, "cover")
+LEARNING_S = 8.0
+"""After how long brokers aggregate where that pays."""
 STAGES: Mapping[str, tuple[str, ...]] = {"matching": ("match",), "aggregation": ("add", "merge", "decide")}
 """The two groups that the paper splits its processing load into; the rest is taking in and sending on."""
 
@@ -90,15 +93,17 @@ def _run(
         sampling_period=f"{point.sampling_period_us} microseconds",
         collection_delay=(low, high),
         options=Options(delay_us_min=fixed.network_us[0], delay_us_max=fixed.network_us[1], service=fixed.service),
+        warm_up=f"{round(point.seconds * fixed.warm_up * 1e6)} microseconds",
         seed=point.seed,
     )
+    seconds = point.seconds * (1 - fixed.warm_up)
     spent: Counter[str] = Counter()
     for node in found.world.nodes.values():
         spent.update(node.load_us)
-    delays = _delays_us(found.world, point)
+    delays = _delays_us(found.world, point, fixed)
     return Load(
-        spent_ms={stage: us / 1e3 / point.seconds for stage, us in sorted(spent.items())},
-        cpu_ms=sum(node.cpu_s for node in found.world.nodes.values()) * 1e3 / point.seconds,
+        spent_ms={stage: us / 1e3 / seconds for stage, us in sorted(spent.items())},
+        cpu_ms=sum(node.cpu_s for node in found.world.nodes.values()) * 1e3 / seconds,
         messages=sum(row["messages"] for row in found.traffic.to_pylist() if row["kind"] in ("publication", "partial")),
         delay_ms=mean(delays) / 1e3 if delays else 0.0,
         notifications=len(delays),
@@ -106,15 +111,15 @@ def _run(
     )
 
 
-def _delays_us(world: World, point: Point) -> list[int]:
-    """Of what was told of windows that ended within the run, how long after."""
-    last_us = point.start_us + round(point.seconds * 1e6)
+def _delays_us(world: World, point: Point, fixed: Simulated) -> list[int]:
+    """Of what was told of windows that ended within the run and after its warm-up, how long after."""
+    first_us, last_us = (point.start_us + round(point.seconds * share * 1e6) for share in (fixed.warm_up, 1.0))
     return [
         came_us + world.epoch_us - value.end_us
         for client in world.clients.values()
         for wish in client.all_wishes
         for came_us, value in wish.values
-        if value.end_us < last_us
+        if first_us <= value.end_us < last_us
     ]
 
 
@@ -123,21 +128,26 @@ def load_all(
     points: Sequence[Point],
     folders: Mapping[Data, str | None],
     fixed: Simulated,
+    placements: Sequence[str] = SIMULATED,
     report: Callable[[str], None] = lambda line: None,
+    *,
+    delivery: Delivery = "revisions",
+    alone: bool = False,
 ) -> list[Loaded]:
-    """All points, each a task."""
+    """All points, each a task; if processor time shall be told, one after the other."""
     rows = shared_rows(spark, folders)
 
     def run(text: str) -> str:
         point = point_from(json.loads(text))
-        placements = ("adaptive",) if point.vary == "collection_ms" else SIMULATED
-        return json.dumps(asdict(load_of(point, rows_from(rows[point.data].value), fixed, placements)))
+        some = ("adaptive",) if point.vary == "collection_ms" else placements
+        return json.dumps(asdict(load_of(point, rows_from(rows[point.data].value), fixed, some, delivery)))
 
     # How long partials are collected shows only once brokers have begun to send any.
-    short = [replace(one, seconds=fixed.seconds * (2 if one.vary == "collection_ms" else 1)) for one in points]
+    longer = fixed.seconds * (3 if fixed.seconds < LEARNING_S else 1)
+    short = [replace(one, seconds=longer if one.vary == "collection_ms" else fixed.seconds) for one in points]
     # The longest first, so that none of them is left to the end.
     ordered = sorted(short, key=lambda point: -point.rate * (1 + point.subscriptions / 500))
-    texts = spread(spark, [json.dumps(asdict(point)) for point in ordered], run, report)
+    texts = spread(spark, [json.dumps(asdict(point)) for point in ordered], run, report, alone=alone)
     found = {one.point: one for one in (loaded_from(json.loads(text)) for text in texts)}
     return [found[point] for point in short]
 

@@ -150,7 +150,7 @@ def measure(point: Point, rows: pa.Table) -> Measured:
         "cover": _decided(tree, minimum_cover, by_stride, "stride"),
         BOUND: _decided(tree, minimum_cover, by_window),
     }
-    if point.vary == "sampling_period_s":
+    if point.vary in ("rate", "sampling_period_s"):
         described = Adaptive(
             Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us, patience=0.0, looks_back=False
         )
@@ -242,23 +242,34 @@ def shared_rows(spark: SparkSession, folders: Mapping[Data, str | None]) -> dict
 
 
 def spread(
-    spark: SparkSession, tasks: Sequence[str], work: Callable[[str], str], report: Callable[[str], None]
+    spark: SparkSession,
+    tasks: Sequence[str],
+    work: Callable[[str], str],
+    report: Callable[[str], None],
+    *,
+    alone: bool = False,
 ) -> list[str]:
-    """Do some work for each of several texts, as one Spark job; `report` hears how many are done."""
+    """Do some work for each of several texts as a Spark job, or one after the other as many; `report` hears of it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for text in batch.column("task").to_pylist():
                 yield pa.RecordBatch.from_pydict({"found": [work(text)]})
 
-    texts = spark.sparkContext.parallelize([(task,) for task in tasks], len(tasks))
-    job = spark.createDataFrame(texts, "task string").mapInArrow(run, "found string")
-    with ThreadPoolExecutor(1) as beside:
-        waiting = beside.submit(job.collect)
-        while not waiting.done():
-            time.sleep(PROGRESS_S)
-            report(f"{_tasks_done(spark)} of {len(tasks)} runs done")
-    return [row.found for row in waiting.result()]
+    found: list[str] = []
+    for several in [[task] for task in tasks] if alone else [tasks]:
+        texts = spark.sparkContext.parallelize([(task,) for task in several], len(several))
+        job = spark.createDataFrame(texts, "task string").mapInArrow(run, "found string")
+        with ThreadPoolExecutor(1) as beside:
+            waiting = beside.submit(job.collect)
+            done = 0
+            while not waiting.done():
+                time.sleep(PROGRESS_S)
+                # Stages that have ended are no longer told of.
+                done = max(done, _tasks_done(spark))
+                report(f"{len(found) + done} of {len(tasks)} runs done")
+        found += [row.found for row in waiting.result()]
+    return found
 
 
 def _tasks_done(spark: SparkSession) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.resources import files
@@ -17,6 +18,7 @@ from catchment.simulation.service import ServiceTimes
 from catchment.workloads import (
     STOCK_SCHEMA,
     TRAFFIC_SCHEMA,
+    SubscriptionText,
     debs14_links,
     generate_stock,
     generate_traffic,
@@ -34,6 +36,8 @@ DATA: tuple[Data, ...] = ("stock", "traffic")
 SCHEMAS: dict[str, Schema] = {"stock": STOCK_SCHEMA, "traffic": TRAFFIC_SCHEMA}
 GENERATED_ROWS = {"stock": 62 * 505, "traffic": 162 * 288 * 7}
 """As many as the real data have."""
+MEDIAN_OF = {"stock": "close", "traffic": "speed"}
+_AGGREGATE = re.compile(r"SELECT \w+\([^)]*\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,8 @@ class Point:
     """The share of subscriptions that aggregate."""
     filters: int | None = None
     """From how many filters they are drawn; None if all differ."""
+    collecting: float = 0.0
+    """The share of aggregate subscriptions that ask for a median."""
     last_hop: bool = False
     """Whether notifications from the last broker to the subscriber count."""
     window: tuple[str, str]
@@ -76,6 +82,8 @@ class Simulated:
     """What is fixed for runs with real brokers."""
 
     seconds: float
+    warm_up: float
+    """The share of a run that is not told of."""
     like: Mapping[str, str]
     """Of each figure, at whose points it is."""
     network_us: tuple[int, int]
@@ -107,6 +115,7 @@ def workload() -> Workload:
     collected = given["collection_delay_ms"]
     simulated = Simulated(
         seconds=asked.pop("seconds"),
+        warm_up=asked.pop("warm_up"),
         like=asked.pop("like"),
         network_us=(round(low * 1e3), round(high * 1e3)),
         collection_ms=(collected[0], collected[1]),
@@ -160,4 +169,17 @@ def subscriptions_at(point: Point, rows: pa.Table) -> list[Subscription]:
         distinct_filters=point.filters,
         sample=rows,
     )
-    return [Subscription(name, at, sql=sql) for name, at, sql in drawn]
+    return [Subscription(name, at, sql=sql) for name, at, sql in _collecting(drawn, point)]
+
+
+def _collecting(drawn: Iterable[SubscriptionText], point: Point) -> Iterator[SubscriptionText]:
+    """Evenly among those that aggregate, some that ask for a median."""
+    aggregates = 0
+    for one in drawn:
+        operator = _AGGREGATE.match(one.sql)
+        aggregates += operator is not None
+        before, now = (int(number * point.collecting) for number in (aggregates - 1, aggregates))
+        if operator is None or now == before:
+            yield one
+        else:
+            yield one._replace(sql=f"SELECT median({MEDIAN_OF[point.data]}){one.sql[operator.end() :]}")

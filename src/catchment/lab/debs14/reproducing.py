@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from catchment.lab.debs14.claims import CLAIMS, Claim, Found, messages_of
-from catchment.lab.debs14.loads import SIMULATED, STAGES, Loaded, load_all
+from catchment.lab.debs14.loads import PAPERS, SIMULATED, STAGES, Loaded, load_all
 from catchment.lab.debs14.measuring import BOUND, DESCRIBED, Measured, measure_all
 from catchment.lab.debs14.points import DATA, Data, Point, workload
 from catchment.lab.drawing import COLOURS, FAINT, INK, STYLE, figure_axes, new_figure, svg_of
@@ -24,7 +24,18 @@ COUNTED = ("6a", "6b", "6c", "6d", "6e", "8b")
 PLAYED = ("7a", "7b", "7c", "7d", "7e", "7f", "8a", "8c")
 """Of load and delay, for which real brokers run in virtual time."""
 DRAWN = tuple(sorted((*COUNTED, *PLAYED)))
-QUICK: dict[str, Any] = {"seconds": 25.0, "every": 3, "played_seconds": 4.0, "played_every": 7}
+QUICK: dict[str, Any] = {
+    "seconds": 25.0,
+    "every": 4,
+    "played_seconds": 3.0,
+    "played_every": 13,
+    "played": PAPERS,
+    "timed_seconds": None,
+    "also_generated": False,
+}
+"""What two cores do in less than five minutes."""
+TIMED = ("6a", "6b", "6c", "6d")
+"""At whose points processor time is measured, by runs that nothing else runs beside."""
 TITLES = {
     "6a": ("Stock: messages over the publication rate", "publications a second"),
     "6b": ("Traffic: messages over the publication rate", "publications a second"),
@@ -54,6 +65,9 @@ class Reproduced:
     page: Path
     measured: list[Measured]
     loaded: list[Loaded]
+    timed: list[Loaded]
+    generated: list[Measured]
+    """Over generated data, where the others are over real ones."""
     claims: list[tuple[str, str, Found]]
     """Figure, the paper's words, and what was found."""
 
@@ -66,39 +80,76 @@ def reproduce(
     every: int = 1,
     played_seconds: float | None = None,
     played_every: int = 1,
+    played: Sequence[str] = SIMULATED,
+    timed_seconds: float | None = 8.0,
+    also_generated: bool = True,
     spark: Any = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Reproduced:
-    """Run the sweeps as one Spark job, draw their figures, and write a page and the figures behind it.
+    """Run the sweeps as Spark jobs, draw their figures, and write a page and the figures behind it.
 
-    `folder` has the real data in `stock` and `traffic`; without it they are generated. `seconds` shortens every run,
-    and `every` leaves points out, but never the ends of a sweep; `played_…` do so for runs with real brokers.
+    `folder` has the real data in `stock` and `traffic`; messages are then counted over generated ones as well, which
+    are all there is without it. `seconds` shortens every run, and `every` leaves points out, but never the ends of a
+    sweep; `played_…` do so for runs with real brokers, under the placements `played`. `timed_seconds` is how long those
+    are that run alone, so that processor time can be told; if it is None, it is that of those that ran beside others.
     """
     whole = workload() if seconds is None else workload().shortened(seconds)
     points = [point for figure in COUNTED for point in _thinned(whole.of(figure), every)]
-    folders: dict[Data, str | None] = {data: None if folder is None else str(folder / data) for data in DATA}
+    nowhere: dict[Data, str | None] = dict.fromkeys(DATA)
+    folders = nowhere if folder is None else {data: str(folder / data) for data in DATA}
     spark = spark or spark_session("catchment reproduce debs14")
     measured = measure_all(spark, points, folders, lambda line: report(f"messages: {line}"))
+    generated = []
+    if folder is not None and also_generated:
+        generated = measure_all(spark, points, nowhere, lambda line: report(f"messages, generated data: {line}"))
     fixed = whole.simulated if played_seconds is None else replace(whole.simulated, seconds=played_seconds)
-    sweeps = dict.fromkeys(fixed.like.values())
-    played: list[Point] = [point for sweep in sweeps for point in _thinned(whole.of(sweep), played_every)]
-    loaded = load_all(spark, played, folders, fixed, lambda line: report(f"load and delay: {line}"))
-    by_figure: dict[str, list[Any]] = {}
-    for figure in DRAWN:
-        runs: Sequence[Any] = measured if figure in COUNTED else loaded
-        by_figure[figure] = [one for one in runs if one.point.figure == fixed.like.get(figure, figure)]
-    claims = [(claim.figure, claim.words, _judged(claim, by_figure[claim.figure])) for claim in CLAIMS]
+    sweeps = {sweep: whole.of(sweep) for sweep in fixed.like.values()}
+    many: list[Point] = [point for sweep in sweeps.values() for point in _thinned(sweep, played_every)]
+    loaded = load_all(spark, many, folders, fixed, played, lambda line: report(f"load and delay: {line}"))
+    timed = [one for one in loaded if one.point.figure in TIMED]
+    if timed_seconds is not None:
+        some: list[Point] = [point for sweep in TIMED for point in _thinned(sweeps[sweep], max(4, played_every))]
+        briefly = replace(fixed, seconds=timed_seconds)
+        timed = load_all(
+            spark, some, folders, briefly, played, lambda line: report(f"processor time: {line}"), alone=True
+        )
+    figures = _Figures(fixed.like, measured, loaded, timed, generated)
+    claims = [(claim.figure, claim.words, _judged(claim, figures.runs(claim.figure))) for claim in CLAIMS]
     output.mkdir(parents=True, exist_ok=True)
     page = output / "index.html"
-    page.write_text(_page(by_figure, claims, real=folder is not None), encoding="utf-8")
-    for name, runs in (("measured", measured), ("loaded", loaded)):
+    page.write_text(_page(figures, claims, real=folder is not None), encoding="utf-8")
+    kept: dict[str, Sequence[Any]] = {"measured": measured, "generated": generated, "loaded": loaded, "timed": timed}
+    for name, runs in kept.items():
         (output / f"{name}.json").write_text(json.dumps([asdict(one) for one in runs], indent=1), encoding="utf-8")
-    return Reproduced(page, measured, loaded, claims)
+    return Reproduced(page, measured, loaded, timed, generated, claims)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """Which runs each figure shows."""
+
+    like: Mapping[str, str]
+    measured: Sequence[Measured]
+    loaded: Sequence[Loaded]
+    timed: Sequence[Loaded]
+    generated: Sequence[Measured]
+
+    def runs(self, figure: str) -> list[Any]:
+        return self._of(figure, self.measured if figure in COUNTED else self.loaded)
+
+    def alone(self, figure: str) -> list[Any]:
+        return self._of(figure, self.timed)
+
+    def beside(self, figure: str) -> list[Any]:
+        return self._of(figure, self.generated) if figure in COUNTED else []
+
+    def _of(self, figure: str, runs: Sequence[Any]) -> list[Any]:
+        return [one for one in runs if one.point.figure == self.like.get(figure, figure)]
 
 
 def _judged(claim: Claim, points: Sequence[Any]) -> Found:
     found = claim.check(points)
-    if found.holds or not claim.otherwise:
+    if found.holds:
         return found
     return Found(False, f"{found.figures}. {claim.otherwise}")
 
@@ -112,26 +163,41 @@ def _thinned(points: Sequence[Any], every: int) -> list[Any]:
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def _page(by_figure: Mapping[str, Sequence[Any]], claims: Sequence[tuple[str, str, Found]], *, real: bool) -> str:
+def _page(figures: _Figures, claims: Sequence[tuple[str, str, Found]], *, real: bool) -> str:
     sections = []
-    for figure, points in by_figure.items():
+    for figure in DRAWN:
+        runs = figures.runs(figure)
         own = "".join(_claim(words, found) for of, words, found in claims if of == figure)
-        drawn = _PICTURES.get(figure, _drawn)(figure, points)
         sections.append(
-            f"<section class=pair><figure>{drawn}<figcaption><b>Figure {figure[0]}({figure[1]})</b>. "
-            f"{html.escape(_setting(points[0]))}</figcaption></figure>"
+            f"<section class=pair><div><figure>{_picture(figure, runs, figures.alone(figure))}"
+            f"<figcaption><b>Figure {figure[0]}({figure[1]})</b>. {html.escape(_setting(runs[0]))}</figcaption>"
+            f"</figure>{_beside(figure, figures.beside(figure))}</div>"
             f"<div><h2>The paper</h2><ul>{own}</ul></div></section>"
         )
-    some, other = by_figure["6a"][0], by_figure["7a"][0]
     return _PAGE.substitute(
         style=STYLE,
         data="the real data" if real else "generated data",
-        seconds=f"{some.point.seconds:,.0f}",
-        played=f"{other.point.seconds:,.3g}",
+        seconds=f"{figures.runs('6a')[0].point.seconds:,.0f}",
+        played=f"{figures.runs('7a')[0].point.seconds:,.3g}",
         holding=sum(found.holds for _, _, found in claims),
         claims=len(claims),
         sections="\n".join(sections),
     )
+
+
+def _picture(figure: str, runs: Sequence[Any], timed: Sequence[Loaded]) -> str:
+    if figure in COUNTED:
+        return _drawn_transitions(figure, runs) if figure == "8b" else _drawn(figure, runs)
+    if figure.startswith("7"):
+        return _drawn_load(figure, runs, timed)
+    return _drawn_delay(figure, runs) if figure == "8a" else _drawn_collecting(figure, runs)
+
+
+def _beside(figure: str, runs: Sequence[Measured]) -> str:
+    if not runs:
+        return ""
+    drawn = f"<figure>{_picture(figure, runs, ())}</figure>"
+    return f"<details><summary>The same over generated data</summary>{drawn}</details>"
 
 
 def _setting(one: Measured | Loaded) -> str:
@@ -171,15 +237,16 @@ def _drawn(figure: str, points: Sequence[Measured]) -> str:
     return svg_of(drawing, TITLES[figure][0])
 
 
-def _drawn_load(figure: str, points: Sequence[Loaded]) -> str:
+def _drawn_load(figure: str, points: Sequence[Loaded], timed: Sequence[Loaded]) -> str:
     """What the service times make of what was done; dotted, what it really took here."""
     drawing, axes = _new_drawing(figure, "ms of one core a second, all brokers")
     at = [one.point.at for one in points]
-    for name in SIMULATED:
+    for name in points[0].of:
         values = [one.of[name].total_ms(*SPLIT.get(figure, ())) for one in points]
         axes.plot(at, values, marker=LINES[name], markersize=4.5, color=_HEX[name], label=name, linewidth=1.7)
         if figure not in SPLIT:
-            axes.plot(at, [one.of[name].cpu_ms for one in points], ":", color=_HEX[name], linewidth=1.4)
+            measured = [(one.point.at, one.of[name].cpu_ms) for one in timed]
+            axes.plot(*zip(*measured, strict=True), ":", color=_HEX[name], linewidth=1.4)
     _finish(axes, logarithmic=points[0].point.vary == "rate")
     return svg_of(drawing, TITLES[figure][0])
 
@@ -187,7 +254,7 @@ def _drawn_load(figure: str, points: Sequence[Loaded]) -> str:
 def _drawn_delay(figure: str, points: Sequence[Loaded]) -> str:
     drawing, axes = _new_drawing(figure, "ms from the end of a window")
     at = [one.point.at for one in points]
-    for name in SIMULATED:
+    for name in points[0].of:
         values = [one.of[name].delay_ms for one in points]
         axes.plot(at, values, marker=LINES[name], markersize=4.5, color=_HEX[name], label=name, linewidth=1.7)
     axes.set_ylim(bottom=0)
@@ -245,13 +312,6 @@ def _short(value: float) -> str:
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"
 
 
-_PICTURES: dict[str, Callable[[str, Sequence[Any]], str]] = {
-    **dict.fromkeys(("7a", "7b", "7c", "7d", "7e", "7f"), _drawn_load),
-    "8a": _drawn_delay,
-    "8b": _drawn_transitions,
-    "8c": _drawn_collecting,
-}
-
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>DEBS'14, reproduced</title>
@@ -259,6 +319,7 @@ _PAGE = Template("""<!doctype html>
 section { margin-top: 26px; align-items: start; }
 ul { padding-left: 18px; margin: 6px 0; } li { margin-bottom: 10px; } q { font-style: italic; }
 h2 { font-size: 16px; margin: 14px 0 4px; }
+details { margin-top: 8px; } summary { cursor: pointer; color: var(--faint); font-size: 14px; }
 .agrees { color: var(--early); } .differs { color: var(--late); }
 </style></head><body><main>
 <h1>Where to aggregate</h1>
@@ -267,8 +328,8 @@ core brokers in a chain, twelve at the edge, over $data, $seconds seconds a run.
 stand <span style="color: var(--selective)">selective</span>, adaptive by subscription,
 <span style="color: var(--cover)">cover</span>, and the least that a placement of the paper's kind could send.</p>
 <p>Figures 6 and 8(b) count messages. Figures 7, 8(a) and 8(c) are of real brokers in virtual time, $played seconds a
-run, twice that in 8(c): lines are what the fixed service times make of what they did, dots the processor time that they
-took here.</p>
+run, of which the first third is left out: lines are what the fixed service times make of what they did, dots the
+processor time that they took here.</p>
 <p class="faint">$holding of $claims of the paper's sentences hold here.</p>
 $sections
 </main></body></html>
