@@ -229,6 +229,27 @@ def test_a_window_that_no_broker_could_hold_is_refused_with_the_figure() -> None
     assert story.world.nodes["b3"].broker.weaver.sizes()["aggregate subscriptions"] == 2
 
 
+@pytest.mark.parametrize(
+    ("placement", "sql"),
+    [
+        ("early", "SELECT median(x) FROM t GROUP BY window(ts, '1 hour')"),
+        ("early", "SELECT count(*) FROM t GROUP BY window(ts, '1 hour'), x"),
+        ("cover", "SELECT sum(x) FROM t GROUP BY window(ts, '1 hour')"),
+    ],
+)
+def test_open_windows_that_take_more_memory_than_they_may_are_reported(placement: str, sql: str) -> None:
+    """Values that are collected, groups, and events that are held back grow with the events."""
+    story = Story(placement, memory_bytes_max=7_000)
+    assert story.subscribe(sql) is None
+    for begin in range(0, 2_000, 100):
+        story.publish("b1", *((begin + n, begin + n) for n in range(100)))
+    (said,) = [
+        text for what, text in story.world.nodes["b1"].broker.weaver.reports.items() if what.startswith("open windows")
+    ]
+    assert "topic 't' at b1: about " in said
+    assert "expected are 7000" in said
+
+
 def alone() -> Broker:
     broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())])
     broker.receive(Frame("b2", 1, m.Advertised("t", 1, 1)), 0)
@@ -442,6 +463,18 @@ def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(partial: Any) 
     assert [value.publications for value in told[0].values] == [1, 1]
     assert broker.failures == ()
     assert remembered(broker)
+
+
+@pytest.mark.parametrize("promise_us", [2**62, -(2**62), 2**63])
+def test_a_promise_of_no_time_that_there_is_closes_nothing(promise_us: int) -> None:
+    broker = alone()
+    broker.attach("b1/s")
+    broker.receive(Frame("b1/s", 1, m.SubscribeTo(1, "s", COUNT)), 0)
+    broker.receive(Frame("b2", 2, m.Confirmed(1)), 0)
+    tell(broker, ["flow", "t", [["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]], promise_us, 0], 1, with_events=True)
+    assert broker.counters["promises of no time that there is"] == 1
+    assert not [one for one in broker.take_output("b1/s") if isinstance(one.frame.message, m.Notified)]
+    assert broker.failures == ()
 
 
 @pytest.mark.parametrize(

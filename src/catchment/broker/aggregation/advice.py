@@ -29,6 +29,7 @@ from catchment.broker.aggregation.crossing import ADVICE
 from catchment.broker.aggregation.deciding import column_from
 from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
+from catchment.broker.aggregation.shelves import STATE_OVERHEAD_BYTES
 from catchment.broker.aggregation.topic import Topic
 from catchment.broker.routing import Matched
 from catchment.model.errors import CatchmentError, SubscriptionError
@@ -38,9 +39,6 @@ from catchment.model.window import Window
 from catchment.stages import state_bytes_max
 
 __all__ = ["Aggregation"]
-
-STATE_OVERHEAD_BYTES = 1_000
-"""What a broker needs to keep a state and to know when it is due, besides the state."""
 
 
 class Aggregation(Advice):

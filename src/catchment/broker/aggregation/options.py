@@ -32,7 +32,8 @@ class AggregationOptions:
     collection_us: int | tuple[int, int] = COLLECTION_US
     """How long partials are collected before they go on, with revisions: always the same, or between two bounds."""
     memory_bytes_max: int = 2**30
-    """What the open windows of one subscription and group may take at a broker."""
+    """What the open windows of one subscription and group may take at a broker: more is refused. If those of a topic
+    take more all together, that is reported."""
 
     def __post_init__(self) -> None:
         if self.delivery not in ("final", "revisions"):

@@ -12,11 +12,13 @@ from catchment.broker.aggregation.deciding import Column, size_of
 from catchment.broker.aggregation.places import Item, Place, Wanted
 from catchment.broker.aggregation.shelves import Partial, merged, slices_of_stride, stride_end_us, stride_of
 from catchment.model.window import Window
+from catchment.overlay.placement import VALUE_BYTES
 from catchment.stages import PARTIAL_BYTES
 
 __all__ = ["Held", "Outlet"]
 
-VALUE_BYTES = 8
+HELD_OVERHEAD_BYTES = 1_000
+"""What it takes to hold a publication, besides its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,9 @@ class Outlet(Place):
     def keep(self, held: list[Held]) -> None:
         """Hold no others any longer."""
         self.held, self._held_until_us = held, None
+
+    def weight_bytes(self, bases: Mapping[str, Base]) -> int:
+        return super().weight_bytes(bases) + sum(one.size_bytes + HELD_OVERHEAD_BYTES for one in self.held)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 

@@ -155,6 +155,10 @@ class Place:
     def _end_us(self, window: Window, number: int) -> int:
         return window.bounds_us(number)[1]
 
+    def weight_bytes(self, bases: Mapping[str, Base]) -> int:
+        """About what it takes to keep all this."""
+        return sum(shelf.weight_bytes(bases[key].parts) for (key, _), shelf in self.shelves.items() if key in bases)
+
     # -- something is over ------------------------------------------------------------------------------------------
 
     def first_end_us(self) -> int | None:

@@ -13,9 +13,11 @@ import msgspec
 
 from catchment.model.states import STATES, BlobState
 from catchment.model.window import Window
-from catchment.stages import COLLECTED, Part
+from catchment.overlay.placement import VALUE_BYTES
+from catchment.stages import COLLECTED, Part, state_bytes
 
 __all__ = [
+    "STATE_OVERHEAD_BYTES",
     "Partial",
     "Received",
     "Shelf",
@@ -27,6 +29,8 @@ __all__ = [
     "windows_of_slice",
 ]
 
+STATE_OVERHEAD_BYTES = 1_000
+"""What a broker needs to keep a state and to know when it is due, besides the state."""
 _WIDEST = 2**63
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _PlainPartial = tuple[Annotated[int, msgspec.Meta(ge=1, le=2**62)], dict[int, Any], list[int]]
@@ -224,6 +228,14 @@ class Shelf:
             if whole is not None:
                 found[at] = whole
         return found, states
+
+    def weight_bytes(self, parts: Mapping[int, Part]) -> int:
+        """About what it takes to keep all this: collected values grow, other states do not."""
+        collecting = sum(part.state in COLLECTED for part in parts.values())
+        states = sum(state_bytes(part.state) for part in parts.values() if part.state not in COLLECTED)
+        kept = [one for held in (self.own, self.received, self.windows) for one in held.values()]
+        values = sum(one.publications for one in kept) if collecting else 0
+        return len(kept) * (STATE_OVERHEAD_BYTES + states) + values * collecting * VALUE_BYTES
 
     def forget(self, window: Window, closed_us: int) -> bool:
         """Leave out what belongs to windows that are closed; whether nothing is left."""

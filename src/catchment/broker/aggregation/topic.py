@@ -38,6 +38,9 @@ _GONE_MAX = 1_000
 
 
 OVERFLOWN = "values that are beyond their type"
+TOO_MUCH = "open windows that take more memory than they may"
+WEIGHED_EVERY = 1_000
+"""After how many publications the memory of open windows is looked at."""
 
 
 class Topic:
@@ -61,6 +64,7 @@ class Topic:
         self.told: dict[str, set[str]] = {side: set() for side in neighbours}
         """The subscriptions that each neighbour knows from here."""
         self._gone: dict[str, None] = {}
+        self._memory_bytes_max, self._unweighed = options.memory_bytes_max, 0
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
@@ -96,6 +100,7 @@ class Topic:
         # What was held back goes on for aggregates alone: others have it already.
         regular = Matched(extras=matched.extras) if was_held else matched
         rows = Rows(events)
+        self._weigh(at, events.num_rows)
         self.clock.see(max(rows.times), at.now_us)
         batch = Batch.of(events, rows, self._wants(rows, events, served), served)
         self._add_here(at, batch)
@@ -104,6 +109,19 @@ class Topic:
             for base, wanted in several:
                 self._waiting.observe(base, rows.times[row], wanted, at.now_us, was_held=was_held)
         return onwards
+
+    def _weigh(self, at: At, publications: int) -> None:
+        """Say so, now and then, if open windows take more memory than they may: who asks for them should know."""
+        self._unweighed += publications
+        if self._unweighed >= WEIGHED_EVERY:
+            self._unweighed = 0
+            places: list[Place] = [self.edge, *self.outlets.values()]
+            held = sum(place.weight_bytes(self.bases.by_key) for place in places)
+            if held > self._memory_bytes_max:
+                detail = (
+                    f"topic {self.name!r} at {at.broker}: about {held} bytes; expected are {self._memory_bytes_max}"
+                )
+                at.report(TOO_MUCH, detail)
 
     def _add_here(self, at: At, batch: Batch) -> None:
         """Add publications to the windows of this broker's own clients."""
@@ -159,7 +177,9 @@ class Topic:
                     self.clock.see(end_us, at.now_us)
         if merges:
             at.spend("merge", merges)
-        if promise_us is not None:
+        if promise_us is not None and not NEVER < promise_us < FOR_EVER:
+            at.report("promises of no time that there is", f"{promise_us} from {sender}")
+        elif promise_us is not None:
             self.clock.heard[sender] = max(self.clock.heard.get(sender, NEVER), promise_us)
             self.clock.see(promise_us, at.now_us)
 
