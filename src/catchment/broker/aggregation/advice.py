@@ -92,7 +92,7 @@ class Aggregation(Advice):
                 self._tell(at, here, several, neighbour)
 
     def _tell(self, at: At, here: Topic, several: Iterable[Asked], neighbour: str) -> None:
-        known = here.told[neighbour]
+        known = here.known_to[neighbour]
         fresh = [asked for asked in several if asked.id not in known]
         if fresh:
             known.update(asked.id for asked in fresh)
@@ -115,12 +115,12 @@ class Aggregation(Advice):
     def _leave(self, at: At, here: Topic, keys: list[str]) -> None:
         for key in keys:
             here.remove(key)
-        for neighbour in here.told:
+        for neighbour in here.known_to:
             self._take_back(at, here, keys, neighbour)
         here.advance(at)
 
     def _take_back(self, at: At, here: Topic, keys: Iterable[str], neighbour: str) -> None:
-        known = here.told[neighbour]
+        known = here.known_to[neighbour]
         told = [key for key in keys if key in known]
         if told:
             known.difference_update(told)
@@ -151,7 +151,7 @@ class Aggregation(Advice):
                 here.clock.past_us = max(here.clock.past_us, at.attached)
                 here.edge.begin_after(at.attached)
             if not at.is_flooded:
-                self._take_back(at, here, sorted(here.told[peer]), peer)
+                self._take_back(at, here, sorted(here.known_to[peer]), peer)
         here.silence.peers_changed(at)
         here.advance(at)
 

@@ -61,7 +61,7 @@ class Topic:
         if neighbours:
             self.deciding = Deciding(options.strategy, broker, neighbours)
             self.crossing = Crossing(name, schema, self.bases, self.outlets, self.deciding, self._waiting)
-        self.told: dict[str, set[str]] = {side: set() for side in neighbours}
+        self.known_to: dict[str, set[str]] = {side: set() for side in neighbours}
         """The subscriptions that each neighbour knows from here."""
         self._gone: dict[str, None] = {}
         self._memory_bytes_max, self._unweighed = options.memory_bytes_max, 0
@@ -332,7 +332,7 @@ class Topic:
             "edge": self.edge.plain(bases),
             "outlets": {side: outlet.plain(bases) for side, outlet in self.outlets.items()},
             "deciding": None if self.deciding is None else self.deciding.plain(),
-            "told": {side: sorted(names) for side, names in self.told.items()},
+            "known_to": {side: sorted(names) for side, names in self.known_to.items()},
             "gone": list(self._gone),
             "waiting": self._waiting.plain(),
             "silence": self.silence.plain(),
@@ -347,7 +347,7 @@ class Topic:
             self.outlets[side].restore(outlet)
         if self.deciding is not None:
             self.deciding.restore(plain["deciding"])
-        self.told = {side: set(names) for side, names in plain["told"].items()}
+        self.known_to = {side: set(names) for side, names in plain["known_to"].items()}
         self._gone = dict.fromkeys(plain["gone"])
         self._waiting.restore(plain["waiting"])
         self.silence.restore(plain["silence"])
