@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from catchment.lab.debs14.claims import CLAIMS
-from catchment.lab.debs14.reproducing import COUNTED, DRAWN, reproduce
+from catchment.lab.debs14.page import COUNTED, DRAWN
+from catchment.lab.debs14.reproducing import reproduce
 
 pytestmark = pytest.mark.spark
 
