@@ -87,6 +87,16 @@ def test_links_carry_what_replay_says(placement: str, case: Case, summary: str) 
     check_links(case, placement, summary)
 
 
+def test_a_shared_partial_holds_only_what_is_asked_beyond_a_link() -> None:
+    schema = Schema.of({"a": "int"})
+    stamps = pa.array([0, 0], pa.timestamp("us", "UTC"))
+    plain = {"event_id": [0, 1], "topic": [TOPIC] * 2, "broker": ["b0"] * 2, "a": pa.array([1, 2], pa.int64())}
+    sql = f"SELECT {{}} FROM {TOPIC} GROUP BY window(ts, '1 second')"
+    asked = [Subscription("s", "b1", sql=sql.format("count(*)")), Subscription("t", "b0", sql=sql.format("sum(a)"))]
+    case = (Overlay.from_links([("b0", "b1")]), schema, pa.table({**plain, "ts": stamps}), asked)
+    check_links(case, "cover", "covering")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("placement", ALIKE)
 @given(cases(), st.sampled_from(["covering", "each"]))

@@ -213,7 +213,8 @@ def test_no_placement_by_window_is_below_the_bound_on_any_link(case: tuple, name
 def _renumbered(series: Series, places: np.ndarray) -> Series:  # type: ignore[type-arg]
     order = np.argsort(places)
     columns = (series.brokers, series.size_us, series.shift_us, series.partial_bytes, series.collects)
-    return Series(*(column[order] for column in columns))
+    shares = series.shares and replace(series.shares, series=places[series.shares.series])
+    return Series(*(column[order] for column in columns), shares)
 
 
 @given(cases(), st.sampled_from(["adaptive", "selective", "coordinated", "cover"]), st.data())

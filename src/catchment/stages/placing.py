@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catchment.overlay import mask_of, word_count
-from catchment.overlay.placement import Lots, Series
+from catchment.overlay.placement import Lots, Series, Shares
 from catchment.overlay.placement.offers import Grain
 from catchment.stages.lots import COLLECTED, NOTHING, LotRows
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
@@ -137,10 +137,34 @@ class _SeriesTable:
         return self.numbers[name]
 
     def _size(self, asked: Question, part: int, asker: Asker) -> int:
-        if part != NOTHING:
+        if part != NOTHING or self._grain == "stride":
             return PARTIAL_BYTES
-        parts = _parts_of(asker) if self._grain == "window" else set(range(len(asked.parts)))
-        return PARTIAL_BYTES + sum(state_bytes(asked.parts[at].state) for at in parts)
+        return PARTIAL_BYTES + sum(state_bytes(asked.parts[at].state) for at in _parts_of(asker))
+
+    def _shares(self) -> Shares | None:
+        """Where several share a series, a partial holds on a link what they ask for beyond it."""
+        if self._grain == "window":
+            return None
+        asking = {question: self._asking(question) for question in {name[0] for name in self.numbers}}
+        found = [
+            (number, mask_of(brokers, self._broker_count), state_bytes(self._questions[question].parts[at].state))
+            for (question, _, part, _, _), number in self.numbers.items()
+            if part == NOTHING
+            for at, brokers in asking[question].items()
+        ]
+        return Shares(
+            np.array([number for number, _, _ in found], np.int64),
+            np.array([mask for _, mask, _ in found], np.uint64).reshape(len(found), word_count(self._broker_count)),
+            np.array([size for _, _, size in found], np.int64),
+        )
+
+    def _asking(self, question: int) -> dict[int, set[int]]:
+        """Of each part of a question, the brokers where somebody asks for it."""
+        brokers: dict[int, set[int]] = {}
+        for asker, _ in self._askers[question]:
+            for at in _parts_of(asker):
+                brokers.setdefault(at, set()).add(asker.broker)
+        return brokers
 
     def columns(self) -> Series:
         windows = [question.layout.window for _, question, _, _ in self._rows]
@@ -151,6 +175,7 @@ class _SeriesTable:
             np.array([window.shift_us for window in windows], np.int64),
             np.array([size for _, _, size, _ in self._rows], np.int64),
             np.array([collects for _, _, _, collects in self._rows], np.bool_),
+            self._shares(),
         )
 
 

@@ -7,7 +7,7 @@ from catchment.overlay.placement.folding import Fold
 from catchment.overlay.placement.offers import MESSAGES, PERIOD_US, Cost, Offer, Placement
 from catchment.overlay.placement.optimal import Carried, Choose, each_link, lower_bound
 from catchment.overlay.placement.selective import Coordinated, Selective
-from catchment.overlay.placement.series import VALUE_BYTES, Lots, Series
+from catchment.overlay.placement.series import VALUE_BYTES, Lots, Series, Shares
 from catchment.overlay.placement.strategies import Cover, Early, Late
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "PlacementName",
     "Selective",
     "Series",
+    "Shares",
     "Strategy",
     "each_link",
     "lower_bound",

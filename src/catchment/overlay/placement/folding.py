@@ -55,6 +55,7 @@ class Fold:
         """By link and series, the last slice or stride of which a partial crosses."""
         self._absorbed = np.full((links, len(series)), NEVER, np.int64)
         """… and of which something was absorbed right there."""
+        self._bytes = series.bytes_beyond(tree)
         self._held: list[list[_Arrived]] = [[] for _ in range(links)]
         self._now_us, self._period_us = NEVER, NEVER
         self.publications = LinkCounts.none(links)
@@ -282,7 +283,7 @@ class Fold:
             counts = behind - np.maximum(first, last // self.series.step[series] + 1)
         self._touched[link, series] = slices
         self.partials.messages[link] += counts[~self.series.collects[series]].sum()
-        self.partials.bytes[link] += (counts * self.series.partial_bytes[series]).sum()
+        self.partials.bytes[link] += (counts * self._bytes[link, series]).sum()
 
     def _put_in(self, link: int, lots: Lots, edges: Ints) -> None:
         """Count the values of absorbed publications on all links that their partials will cross."""

@@ -72,9 +72,10 @@ def each_link(
     if not cells:
         return carried
     every = _Every.of(cells)
-    from_here, beyond = ~members(tree), meets(tree.beyond, series.brokers)
+    from_here, beyond, sizes = ~members(tree), meets(tree.beyond, series.brokers), series.bytes_beyond(tree)
     for link in range(links):
-        asked = _Asked(every, series, from_here[every.origin, link], beyond[:, link], choose, grain, forced_too)
+        here = from_here[every.origin, link]
+        asked = _Asked(every, series, here, beyond[:, link], sizes[link], choose, grain, forced_too)
         asked.decide(meets(tree.beyond[link : link + 1], every.raw_at)[:, 0], carried, link)
     return carried
 
@@ -118,6 +119,7 @@ class _Asked:
     """Of each lot, whether it comes from this side."""
     beyond: Bools
     """Of each series, whether somebody beyond wants it."""
+    partial_bytes: Ints
     choose: Choose
     grain: Grain
     forced_too: bool
@@ -139,7 +141,7 @@ class _Asked:
         carried.publications.bytes[link] = every.size_bytes[crosses].sum()
         carried.forced[link] = every.weights[must].sum()
         carried.partials.messages[link] = len(columns)
-        carried.partials.bytes[link] = self.series.partial_bytes[columns].sum()
+        carried.partials.bytes[link] = self.partial_bytes[columns].sum()
 
     def _alike(self, lot: Ints, series: Ints) -> tuple[Ints, Ints]:
         """For each edge a number for all lots of its cell with the same edges, and how many publications these are."""

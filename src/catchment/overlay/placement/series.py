@@ -8,11 +8,23 @@ import numpy as np
 
 from catchment.overlay.masks import Words
 from catchment.overlay.placement.offers import Bools, Ints
+from catchment.overlay.traffic import meets
+from catchment.overlay.trees import Tree
 
-__all__ = ["VALUE_BYTES", "Lots", "Series"]
+__all__ = ["VALUE_BYTES", "Lots", "Series", "Shares"]
 
 VALUE_BYTES = 8
 """Of a value that a partial has collected."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """What some series' partials hold besides, as far as somebody beyond a link asks for it."""
+
+    series: Ints
+    brokers: Words
+    """[shares, words]: who asks."""
+    bytes: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,12 +37,22 @@ class Series:
     shift_us: Ints
     """Of the windows."""
     partial_bytes: Ints
-    """Of one partial, without the values that it may hold."""
+    """Of one partial, without the values that it may hold and what is shared."""
     collects: Bools
     """Whether partials hold a value of each publication: as many messages as there are values."""
+    shares: Shares | None = None
+    """Of series that several share, who do not all ask for the same."""
 
     def __len__(self) -> int:
         return len(self.size_us)
+
+    def bytes_beyond(self, tree: Tree) -> Ints:
+        """[links, series]: of one partial on a link, without the values that it may hold."""
+        found = np.tile(self.partial_bytes, (len(tree.links), 1))
+        if self.shares is not None:
+            asked = meets(tree.beyond, self.shares.brokers)
+            np.add.at(found.T, self.shares.series, asked * self.shares.bytes[:, None])
+        return found
 
     @property
     def rest_us(self) -> Ints:
