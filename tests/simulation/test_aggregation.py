@@ -306,7 +306,7 @@ def test_nothing_is_lost_or_counted_twice_when_brokers_change_their_mode(placeme
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"placement": "middle"}, "placement is 'middle'; accepted are late"),
+        ({"placement": "middle"}, "accepted are late, early, adaptive, selective, coordinated, cover, or a class"),
         ({"delivery": "maybe"}, "delivery is 'maybe'; accepted are 'final' and 'revisions'"),
         ({"lateness_us": -1}, "lateness_us is -1; accepted are numbers from 0 on"),
         ({"idle_after_us": 0}, "idle_after_us is 0; accepted are numbers from 1 on"),

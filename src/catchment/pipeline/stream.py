@@ -65,7 +65,7 @@ def stream(
     """
     if not publications.isStreaming:
         raise ConfigurationError("publications is a bounded DataFrame; accepted by stream is one of spark.readStream")
-    strategy = Strategy(placement, sampling_period_us(sampling_period), cost).online()
+    strategy = Strategy.online(placement, sampling_period_us(sampling_period), cost)
     lateness_us = check_options(delivery=delivery, lateness=lateness)
     idle_after_us = None if idle_after is None else duration_us(idle_after)
     if trigger != AVAILABLE_NOW and duration_us(trigger) < 0:

@@ -43,14 +43,13 @@ class AggregationOptions:
         for name in ("idle_after_us", "sampling_period_us", "memory_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
-        assert self.strategy  # which is refused unless it decides as events come
+        self.strategy()
         low, high = self.collection_us if isinstance(self.collection_us, tuple) else (self.collection_us,) * 2
         if not 0 <= low <= high:
             raise ConfigurationError(f"collection_us is {self.collection_us}; accepted is a rising pair from 0 on")
 
-    @property
     def strategy(self) -> Strategy:
-        return Strategy(self.placement, self.sampling_period_us, self.cost).online()
+        return Strategy.online(self.placement, self.sampling_period_us, self.cost)
 
     @property
     def revises(self) -> bool:

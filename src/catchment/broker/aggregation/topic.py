@@ -50,7 +50,7 @@ class Topic:
         self, name: str, schema: Schema, options: AggregationOptions, broker: str, neighbours: Sequence[str]
     ) -> None:
         self.name, self._schema = name, schema
-        by_stride = options.strategy.grain == "stride"
+        by_stride = options.strategy().grain == "stride"
         self.bases = Bases(schema, by_stride=by_stride)
         self.clock = Clock(options.lateness_us, options.idle_after_us)
         self.edge = Edge(schema, by_stride=by_stride, revises=options.revises)
@@ -59,7 +59,7 @@ class Topic:
         self._waiting = Waiting(name, broker, options)
         self.deciding = self.crossing = None
         if neighbours:
-            self.deciding = Deciding(options.strategy, broker, neighbours)
+            self.deciding = Deciding(options.strategy(), broker, neighbours)
             self.crossing = Crossing(name, schema, self.bases, self.outlets, self.deciding, self._waiting)
         self.known_to: dict[str, set[str]] = {side: set() for side in neighbours}
         """The subscriptions that each neighbour knows from here."""

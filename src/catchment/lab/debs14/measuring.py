@@ -21,12 +21,12 @@ from catchment.overlay.placement import (
     Adaptive,
     Carried,
     Choose,
-    Coordinated,
     Cover,
     Fold,
     Knowledge,
     Offer,
-    Selective,
+    Placement,
+    Strategy,
     each_link,
     minimum_cover,
 )
@@ -138,15 +138,14 @@ def measure(point: Point, rows: pa.Table) -> Measured:
     """Run all placements over a point's events; `rows` is what they are drawn from."""
     run = _Run(point, rows)
     tree, by_window, by_stride = run.tree, run.prepared("window"), run.prepared("stride")
-    adaptive = Adaptive(Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us)
-    selective = Selective(tree, by_window.series, period_us=point.sampling_period_us)
-    coordinated = Coordinated(tree, by_window.series, period_us=point.sampling_period_us)
+    learning = {
+        name: Strategy(name, point.sampling_period_us).make(tree, by_window.series)
+        for name in ("adaptive", "selective", "coordinated")
+    }
     sent = {
         "late": _decided(tree, _all_publications, by_window),
         "early": _decided(tree, _all_partials, by_window, forced_too=True),
-        "adaptive": _folded(tree, adaptive, by_window),
-        "selective": _folded(tree, selective, by_window),
-        "coordinated": _folded(tree, coordinated, by_window),
+        **{name: _folded(tree, placement, by_window) for name, placement in learning.items()},
         "cover": _decided(tree, minimum_cover, by_stride, "stride"),
         BOUND: _decided(tree, minimum_cover, by_window),
     }
@@ -178,10 +177,10 @@ def _decided(
     return _sent(carried, time.perf_counter() - begun)
 
 
-def _folded(tree: Tree, adaptive: Adaptive, prepared: Prepared) -> Sent:
+def _folded(tree: Tree, placement: Placement, prepared: Prepared) -> Sent:
     begun = time.perf_counter()
-    fold = Fold(tree, adaptive, prepared.series).run(prepared.cells)
-    return _sent(fold, time.perf_counter() - begun, adaptive.transitions)
+    fold = Fold(tree, placement, prepared.series).run(prepared.cells)
+    return _sent(fold, time.perf_counter() - begun, placement.transitions)
 
 
 def _sent(carried: Carried | Fold, seconds: float, transitions: int = 0) -> Sent:

@@ -45,11 +45,12 @@ class Strategy:
         if self.period_us <= 0:
             raise ConfigurationError(f"the sampling period is {self.period_us} µs; accepted are numbers from 1 on")
 
-    def online(self) -> Strategy:
-        """Itself, if it decides as events come."""
-        if self.placement == OPTIMAL:
-            raise _refused(OPTIMAL, ONLINE)
-        return self
+    @classmethod
+    def online(cls, placement: Chosen | str, period_us: int, cost: Cost) -> Strategy:
+        """One that decides as events come; others are refused."""
+        if isinstance(placement, str) and placement not in ONLINE:
+            raise _refused(placement, ONLINE)
+        return cls(placement, period_us, cost)
 
     @property
     def name(self) -> str:

@@ -3,8 +3,8 @@
 A broker decides for each of its links which series are sent as partials there. Publications all of whose series are go
 into these; the others cross as they are, and serve everyone. Which choice would have been the cheapest for the last
 period is again a minimum vertex cover: between what was published, in sets that the same series want, and the series,
-each as dear as its partials would have been. As `adaptive` does, it looks back over
-whole periods that no shift exceeds.
+each as dear as its partials would have been. As `adaptive` does, it looks back over whole periods that no shift
+exceeds.
 
 If they are coordinated, neighbours tell each other how far things go: what a broker does not absorb for a series, its
 neighbour may absorb on the next link; till there, each link costs the same again.
