@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from catchment.app.config import load_configuration
 from catchment.app.failures import explanation
 from catchment.app.main import app
 from catchment.app.running import Ran, Watched, run_job, with_options
+from catchment.lab import bench_simulation
 from catchment.lab.progress import Steps
 from tests.workloads.tools import REAL_DATA
 
@@ -343,3 +345,15 @@ def test_ctrl_c_stops_a_run_cleanly(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert json.loads(output)["status"]["events"] > 0
+
+
+def test_progress_is_told_once_where_no_terminal_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*, report: Callable[[str], None], **options: Any) -> dict[str, Any]:
+        for line in ("1 of 2 [runs] done", "1 of 2 [runs] done", "2 of 2 [runs] done"):
+            report(line)
+        return {}
+
+    monkeypatch.setattr(bench_simulation, "run", measured)
+    result = called("bench", "simulation", "--json")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == ["1 of 2 [runs] done", "2 of 2 [runs] done"]

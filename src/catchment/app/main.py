@@ -286,14 +286,17 @@ def _given(**options: Any) -> dict[str, Any]:
 
 @contextmanager
 def _telling(title: str) -> Iterator[Callable[[str], None]]:
-    """Something to tell progress to: a line that changes on a terminal, lines elsewhere."""
+    """Something to tell progress to: a line that changes on a terminal, a line for each change elsewhere."""
     console = Console(stderr=True, highlight=False)
+    told = ""
     with console.status(title) as status:
 
         def report(line: str) -> None:
+            nonlocal told
             status.update(line)
-            if not console.is_terminal:
+            if line != told and not console.is_terminal:
                 console.print(line, markup=False)
+            told = line
 
         yield report
 
