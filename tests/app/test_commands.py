@@ -357,3 +357,14 @@ def test_progress_is_told_once_where_no_terminal_shows_it(monkeypatch: pytest.Mo
     result = called("bench", "simulation", "--json")
     assert result.exit_code == 0
     assert result.stderr.splitlines() == ["1 of 2 [runs] done", "2 of 2 [runs] done"]
+
+
+@pytest.mark.parametrize("command", [["demo"], ["reproduce", "debs14"]])
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = called(*command, "--output", output)
+        assert result.exit_code == 2
+        line = " ".join(result.stderr.split())
+        assert f"error: the page cannot be written to '{output}'" in line
+        assert line.endswith("accepted is a folder that can be made and written to")

@@ -28,8 +28,9 @@ def test_the_page_has_every_figure_and_every_sentence(spark: SparkSession, tmp_p
     held = {(figure, words): one.holds for figure, words, one in found.claims}
     assert held["6a", "LATE generates less messages than EARLY at low publication rates."]
     assert held["6b", "When the rate increases, EARLY generates significantly fewer."]
-    behind = json.loads((tmp_path / "page" / "measured.json").read_text())
-    assert len(behind) == len(found.measured)
+    for name in ("measured", "generated", "loaded", "timed"):
+        behind = json.loads((tmp_path / "page" / f"{name}.json").read_text())
+        assert len(behind) == len(getattr(found, name))
     for figure in COUNTED:
         assert len({one.point.at for one in found.measured if one.point.figure == figure}) >= 2
     assert {one.point.figure for one in found.timed} == {"6a", "6b", "6c", "6d"}

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import catchment
+from catchment.lab.drawing import page_folder
 from catchment.lab.progress import Steps
 from catchment.lab.verifying import Verification, verify
 from catchment.model.schema import Schema
@@ -110,6 +111,7 @@ def run_demo(
     """Make events, answer all subscriptions under two placements, ask the oracle, and write the page."""
     from catchment.lab.report import write_report
 
+    report = page_folder(output) / "index.html"
     begun = time.monotonic()
     deployment = debs14_links()
     overlay = Overlay.from_links(deployment.links)
@@ -180,7 +182,7 @@ def run_demo(
         along=_along(notifications),
         matches=_interest(events, subscriptions),
         verification=verification,
-        report=output / "index.html",
+        report=report,
     )
     with steps.step(f"report written to {shown.report}"):
         write_report(shown)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import html
 import io
 import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
-__all__ = ["COLOURS", "FAINT", "INK", "PAPER", "STYLE", "figure_axes", "new_figure", "svg_of"]
+from catchment.model.errors import ConfigurationError
+
+__all__ = ["COLOURS", "FAINT", "INK", "PAPER", "STYLE", "figure_axes", "new_figure", "page_folder", "svg_of"]
 
 COLOURS = {
     "#101010": "ink", "#707070": "faint", "#fefefe": "paper", "#c05010": "late", "#107080": "early",
@@ -15,6 +19,19 @@ COLOURS = {
 }  # fmt: skip
 """What pictures are drawn in, which become variables of the page: so one picture fits both themes."""
 INK, FAINT, PAPER = "#101010", "#707070", "#fefefe"
+
+
+def page_folder(folder: Path) -> Path:
+    """Made if need be, and found writable, before the work that a page will tell of begins."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ConfigurationError(
+            f"the page cannot be written to {str(folder)!r} ({error.strerror}); "
+            "accepted is a folder that can be made and written to"
+        ) from error
 
 
 def new_figure(width: float, height: float) -> Any:

@@ -22,8 +22,7 @@ _LATE, _EARLY = "#c05010", "#107080"
 
 
 def write_report(shown: Shown) -> Path:
-    """Write `shown.report` and the folder that it is in."""
-    shown.report.parent.mkdir(parents=True, exist_ok=True)
+    """Write `shown.report`."""
     shown.report.write_text(_page(shown), encoding="utf-8")
     return shown.report
 

@@ -13,6 +13,7 @@ from catchment.lab.debs14.loads import PAPERS, SIMULATED, Loaded, load_all
 from catchment.lab.debs14.measuring import Measured, measure_all
 from catchment.lab.debs14.page import COUNTED, Figures, page_of
 from catchment.lab.debs14.points import DATA, Data, Point, workload
+from catchment.lab.drawing import page_folder
 from catchment.pipeline.session import spark_session
 
 __all__ = ["QUICK", "Reproduced", "reproduce"]
@@ -66,19 +67,23 @@ def reproduce(
     sweep; `played_…` do so for runs with real brokers, under the placements `played`. `timed_seconds` is how long those
     are that run alone, so that processor time can be told; if it is None, it is that of those that ran beside others.
     """
+    page = page_folder(output) / "index.html"
     whole = workload() if seconds is None else workload().shortened(seconds)
     points = [point for figure in COUNTED for point in _thinned(whole.of(figure), every)]
     nowhere: dict[Data, str | None] = dict.fromkeys(DATA)
     folders = nowhere if folder is None else {data: str(folder / data) for data in DATA}
     spark = spark or spark_session("catchment reproduce debs14")
     measured = measure_all(spark, points, folders, lambda line: report(f"messages: {line}"))
+    _keep(output, "measured", measured)
     generated = []
     if folder is not None and also_generated:
         generated = measure_all(spark, points, nowhere, lambda line: report(f"messages, generated data: {line}"))
+    _keep(output, "generated", generated)
     fixed = whole.simulated if played_seconds is None else replace(whole.simulated, seconds=played_seconds)
     sweeps = {sweep: whole.of(sweep) for sweep in fixed.like.values()}
     many: list[Point] = [point for sweep in sweeps.values() for point in _thinned(sweep, played_every)]
     loaded = load_all(spark, many, folders, fixed, played, lambda line: report(f"load and delay: {line}"))
+    _keep(output, "loaded", loaded)
     timed = [one for one in loaded if one.point.figure in TIMED]
     if timed_seconds is not None:
         some: list[Point] = [point for sweep in TIMED for point in _thinned(sweeps[sweep], max(4, played_every))]
@@ -86,15 +91,16 @@ def reproduce(
         timed = load_all(
             spark, some, folders, briefly, played, lambda line: report(f"processor time: {line}"), alone=True
         )
+    _keep(output, "timed", timed)
     figures = Figures(fixed.like, measured, loaded, timed, generated)
     claims = [(claim.figure, claim.words, _judged(claim, figures.runs(claim.figure))) for claim in CLAIMS]
-    output.mkdir(parents=True, exist_ok=True)
-    page = output / "index.html"
     page.write_text(page_of(figures, claims, real=folder is not None), encoding="utf-8")
-    kept: dict[str, Sequence[Any]] = {"measured": measured, "generated": generated, "loaded": loaded, "timed": timed}
-    for name, runs in kept.items():
-        (output / f"{name}.json").write_text(json.dumps([asdict(one) for one in runs], indent=1), encoding="utf-8")
     return Reproduced(page, measured, loaded, timed, generated, claims)
+
+
+def _keep(output: Path, name: str, runs: Sequence[Any]) -> None:
+    """Write down what was measured as soon as it is, so that it outlives what comes after."""
+    (output / f"{name}.json").write_text(json.dumps([asdict(one) for one in runs], indent=1), encoding="utf-8")
 
 
 def _judged(claim: Claim, points: Sequence[Any]) -> Found:
