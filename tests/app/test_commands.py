@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -207,6 +208,8 @@ def test_an_error_inside_a_task_is_told_in_its_own_words() -> None:
     assert explanation(PySparkException(message=text)) == "the file is odd; accepted are even ones"
     other = "Job aborted.\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\tat java.lang"
     assert explanation(PySparkException(message=other)) == "ZeroDivisionError: division by zero"
+    java = "An error occurred while calling o5.parquet.\n: java.io.IOException: /x is no folder\n\tat java.lang"
+    assert explanation(Py4JError(java)) == "IOException: /x is no folder"
     assert explanation(PySparkException(message="[PATH_NOT_FOUND] no path\nmore")) == "[PATH_NOT_FOUND] no path"
 
 

@@ -17,8 +17,8 @@ from catchment.model.errors import CatchmentError
 
 __all__ = ["explanation", "reported"]
 
-# The last line of a Python traceback, with or without a module before the name of the exception.
-_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+# The last line of a Python traceback, with or without a module before the name of the exception; Java's after a colon.
+_RAISED = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 _OURS = re.compile(r"catchment\.model\.errors\.\w+: (.+)")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
