@@ -1,5 +1,6 @@
 """Folding links is what walking every publication over every link counts; and no placement beats the bound."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catchment import Overlay, Schema, Subscription
+from catchment.model.errors import ConfigurationError
 from catchment.model.events import as_events
 from catchment.overlay import Tree, topic_tree, traffic_table
 from catchment.overlay.placement import (
@@ -319,3 +321,9 @@ def test_what_a_message_costs_changes_the_choice(name: str) -> None:
     assert partials(Cost(message=0, byte=1)) == 0
     assert partials(Cost(merge=5)) == 0
     assert partials(Cost(match=5, merge=5)) > 10
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "1", None, True])
+def test_a_cost_that_nothing_can_be_weighed_by_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^cost.byte is {value!r}; accepted is a number from 0 on$"):
+        Cost(byte=value)

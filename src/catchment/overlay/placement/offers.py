@@ -7,13 +7,15 @@ each window, or one for each stride. A stride lies between the ends of two neigh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from catchment.model.errors import ConfigurationError
 from catchment.overlay.trees import Tree
 
 if TYPE_CHECKING:
@@ -52,6 +54,11 @@ class Cost:
     """Of a publication."""
     merge: float = 0.0
     """Of a partial."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not (isinstance(value, (int, float, np.number)) and 0 <= value < math.inf):
+                raise ConfigurationError(f"cost.{name} is {value!r}; accepted is a number from 0 on")
 
 
 MESSAGES = Cost()
