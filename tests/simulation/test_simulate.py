@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from catchment import Overlay, Subscription, oracle, replay, simulate
-from catchment.model.errors import AggregateOverflowError, ConfigurationError, OverlayError, SubscriptionError
+from catchment.model.errors import AggregateOverflowError, CatchmentError, OverlayError, SubscriptionError
 from catchment.oracle import differences
 from catchment.simulation.options import Options
 from catchment.simulation.overlays import SHAPES, overlay_of
@@ -140,11 +140,28 @@ def test_a_sum_beyond_64_bits_is_an_error_as_elsewhere() -> None:
             answer()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"placement": "middle"}, r"placement is 'middle'; accepted are late, .*, cover, or a class of Placement$"),
+        ({"placement": "optimal"}, r"placement is 'optimal'; accepted are late, .*, cover, or a class of Placement$"),
+        ({"placement": None}, r"placement is None; accepted are late, .*, cover, or a class of Placement$"),
+        ({"cost": 3}, r"cost is 3; accepted is a Cost, as in Cost\(message=1.0"),
+        ({"sampling_period": 2}, r"2 is no duration; accepted are whole numbers of microseconds"),
+        (
+            {"collection_delay": ("1 second",)},
+            r"collection_delay is \('1 second',\); accepted is a duration, or a pair",
+        ),
+        ({"collection_delay": 5}, r"collection_delay is 5; accepted is a duration, or a pair of them"),
+        ({"warm_up": "-1 seconds"}, r"warm_up is '-1 seconds'; accepted is a duration from zero on"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(CatchmentError, match=message):
+        simulate(some_events(), overlay=CHAIN, subscriptions=[], **wrong)
+
+
 def test_bad_questions_are_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="placement is 'middle'; accepted are late, early, adaptive"):
-        simulate(some_events(), overlay=CHAIN, subscriptions=[], placement="middle")
-    with pytest.raises(ConfigurationError, match="placement is 'optimal'; accepted are late"):
-        simulate(some_events(), overlay=CHAIN, subscriptions=[], placement="optimal")
     with pytest.raises(SubscriptionError, match="two subscriptions are named 'all'"):
         simulate(some_events(), overlay=CHAIN, subscriptions=[ALL, ALL])
     with pytest.raises(OverlayError, match="b9"):

@@ -54,7 +54,7 @@ def timestamp_text(moment_us: int) -> str:
 
 def duration_us(text: str) -> int:
     """Read a duration as Spark writes it: `20 seconds`, `1 hour 30 minutes`, `INTERVAL 2 DAYS`."""
-    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE) if isinstance(text, str) else ""
     total, position = 0, 0
     while position < len(rest):
         part = _DURATION_PART.match(rest, position)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.aggregation.topic import OVERFLOWN
 from catchment.broker.broker import Settings
-from catchment.model.errors import AggregateOverflowError, SubscriptionError
+from catchment.model.errors import AggregateOverflowError, ConfigurationError, SubscriptionError
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Schema
@@ -83,6 +83,9 @@ def simulate(
     an adaptive one weighs messages by `cost`. With revisions, brokers collect partials for a `collection_delay`, always
     the same or between two bounds. What brokers do in a `warm_up`, after the first event, does not count as their load.
     """
+    warm_up_us = duration_us(warm_up)
+    if warm_up_us < 0:
+        raise ConfigurationError(f"warm_up is {warm_up!r}; accepted is a duration from zero on")
     asked = list(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
     _check(asked, schemas)
@@ -124,7 +127,7 @@ def simulate(
         for request in client.requests:
             if request.refused is not None:
                 raise SubscriptionError(request.refused)
-    _publish(world, accepted, schemas, duration_us(warm_up))
+    _publish(world, accepted, schemas, warm_up_us)
     for node in world.nodes.values():
         assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
         if OVERFLOWN in node.broker.weaver.reports:
@@ -162,7 +165,11 @@ def _check(asked: list[Subscription], schemas: Mapping[str, Schema]) -> None:
 
 
 def _collection_us(given: str | tuple[str, str]) -> int | tuple[int, int]:
-    return duration_us(given) if isinstance(given, str) else (duration_us(given[0]), duration_us(given[1]))
+    if isinstance(given, str):
+        return duration_us(given)
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise ConfigurationError(f"collection_delay is {given!r}; accepted is a duration, or a pair of them")
+    return duration_us(given[0]), duration_us(given[1])
 
 
 def _first_us(events: pa.Table) -> int:

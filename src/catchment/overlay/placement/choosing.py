@@ -39,17 +39,16 @@ class Strategy:
     cost: Cost = MESSAGES
 
     def __post_init__(self) -> None:
-        given = self.placement
-        if not (isinstance(given, type) and issubclass(given, Placement)) and given not in PLACEMENTS:
-            raise _refused(given, PLACEMENTS)
+        _require(self.placement, PLACEMENTS)
+        if not isinstance(self.cost, Cost):
+            raise ConfigurationError(f"cost is {self.cost!r}; accepted is a Cost, as in {MESSAGES}")
         if self.period_us <= 0:
             raise ConfigurationError(f"the sampling period is {self.period_us} µs; accepted are numbers from 1 on")
 
     @classmethod
     def online(cls, placement: Chosen | str, period_us: int, cost: Cost) -> Strategy:
         """One that decides as events come; others are refused."""
-        if isinstance(placement, str) and placement not in ONLINE:
-            raise _refused(placement, ONLINE)
+        _require(placement, ONLINE)
         return cls(placement, period_us, cost)
 
     @property
@@ -78,5 +77,6 @@ class Strategy:
         return Carried(fold.publications, fold.partials, fold.forced, placement.transitions)
 
 
-def _refused(given: object, accepted: Sequence[str]) -> ConfigurationError:
-    return ConfigurationError(f"placement is {given!r}; accepted are {', '.join(accepted)}, or a class of Placement")
+def _require(given: object, accepted: Sequence[str]) -> None:
+    if not (isinstance(given, type) and issubclass(given, Placement)) and given not in accepted:
+        raise ConfigurationError(f"placement is {given!r}; accepted are {', '.join(accepted)}, or a class of Placement")
