@@ -191,13 +191,18 @@ def _publish(world: World, events: pa.Table, schemas: Mapping[str, Schema], warm
     now_us = begin_us
     # What brokers took to hear of everyone, and to learn, says nothing of what events cost.
     world.timeline.at(begin_us + warm_up_us, partial(_forget_load, world))
+    columns = {name: events.column(name).combine_chunks() for name in events.column_names}
+    columns["event_id"] = pa.array(range(len(events))).cast(pa.string())
+    as_sent = {
+        topic: pa.RecordBatch.from_pydict(
+            {name: column for name, column in columns.items() if name in schema or name in ("event_id", "ts")}
+        )
+        for topic, schema in schemas.items()
+    }
+    times_us = columns["ts"].cast(pa.int64()).to_numpy()
     for broker, topic, rows in _batches(events):
-        batch = events.take(pa.array(rows)).combine_chunks().to_batches()[0]
-        at_us = batch.column("ts").cast(pa.int64())[0].as_py()
-        now_us = max(now_us, begin_us + at_us - first_us)
-        columns = {name: batch.column(name) for name in batch.schema.names if name in schemas[topic]}
-        ids = pa.array([str(row) for row in rows], pa.string())
-        sent = pa.RecordBatch.from_pydict({"event_id": ids, "ts": batch.column("ts"), **columns})
+        now_us = max(now_us, begin_us + int(times_us[rows[0]]) - first_us)
+        sent = as_sent[topic].slice(rows[0], len(rows))
         world.timeline.at(now_us, partial(world.publish, world.clients[f"{broker}/publications"], topic, sent))
     world.run(now_us)
     for _ in range(ANSWERS_MS_MAX):
