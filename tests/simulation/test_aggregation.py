@@ -33,10 +33,12 @@ EVERY_PLACEMENT = ["late", "early", "adaptive", "selective", "coordinated", "cov
 class Story:
     """A chain of three brokers, with publishers wherever one publishes and a subscriber at b3."""
 
-    def __init__(self, placement: str = "early", options: Options = CALM, seed: int = 0, **how: Any) -> None:
+    def __init__(
+        self, placement: str = "early", options: Options = CALM, seed: int = 0, queue_max: int = 10_000, **how: Any
+    ) -> None:
         aggregating = AggregationOptions(placement=placement, **how)
         make = lambda: [Aggregation(SCHEMAS, aggregating)]  # noqa: E731
-        settings = Settings(schemas=SCHEMAS)
+        settings = Settings(schemas=SCHEMAS, queue_max=queue_max)
         self.world = World(CHAIN, settings, seed=seed, options=options, make_advice=make, meters=True)
         self.subscriber = self.world.client("b3", "s")
 
@@ -373,6 +375,25 @@ def test_a_publisher_who_comes_back_says_again_what_it_promised() -> None:
     story.rest(60)
     assert story.told() == [(40.0, "1"), (90.0, "2")]
     story.check()
+
+
+@pytest.mark.parametrize("delivery", ["final", "revisions"])
+@pytest.mark.parametrize("placement", EVERY_PLACEMENT)
+def test_a_publisher_who_goes_while_its_link_is_full_takes_nothing_along(placement: str, delivery: str) -> None:
+    story = Story(placement, Options(in_flight_max=1, delay_us_max=100), queue_max=2, delivery=delivery)
+    story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '1 second')")
+    client = story.publisher("b2")
+    story.world.cut("b2", "b3", SECOND_US // 2)
+    begin_us = story.world.timeline.now_us
+    for number in range(6):
+        batch = pa.RecordBatch.from_pydict(
+            {"event_id": [str(number)], "ts": pa.array([begin_us + number * SECOND_US], Type.TIMESTAMP.arrow)}
+        )
+        story.world.publish(client, "t", batch)
+        story.rest(0.005)
+    story.world.unadvertise(client, "t")
+    story.check()
+    assert len(story.told()) == len(story.world.publications) > 1
 
 
 def test_one_sum_beyond_64_bits_silences_nobody_else() -> None:

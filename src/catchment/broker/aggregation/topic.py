@@ -190,10 +190,12 @@ class Topic:
         advertisers = at.advertisers(self.name)
         for side, outlet in self.outlets.items():
             windows = self.bases.windows_at(side)
-            if windows and not at.has_room(side):
-                at.wake(self._timer("later", side), at.now_us + _NO_ROOM_US)
+            time_us = self.clock.watermark_us(advertisers, at.neighbours, side)
+            # Where nobody publishes any more, the neighbour is about to hear so: all that is left goes before that.
+            if windows and (time_us == FOR_EVER or at.has_room(side)):
+                self._settle(at, outlet, windows, time_us)
             elif windows:
-                self._settle(at, outlet, windows, self.clock.watermark_us(advertisers, at.neighbours, side))
+                at.wake(self._timer("later", side), at.now_us + _NO_ROOM_US)
         if self._clients_have_room(at):
             self._finish(at, self.clock.watermark_us(advertisers, at.neighbours))
         else:
