@@ -135,6 +135,18 @@ def test_windows_close_while_everybody_is_silent_and_then_nothing_is_sent(placem
     story.check()
 
 
+@pytest.mark.parametrize("delivery", ["final", "revisions"])
+@pytest.mark.parametrize("placement", EVERY_PLACEMENT)
+def test_nobody_is_asked_for_a_time_that_has_not_come(placement: str, delivery: str) -> None:
+    story = Story(placement, delivery=delivery)
+    story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '10 minutes', '1 minute')")
+    story.publisher("b1")
+    story.publish("b2", (10, 1), (10, 1))
+    story.publish("b2", (65, 1))
+    assert story.publish("b1", (110, 1)) == ()
+    story.check()
+
+
 def test_an_event_behind_what_was_promised_is_named_and_goes_nowhere() -> None:
     story = Story()
     story.subscribe()

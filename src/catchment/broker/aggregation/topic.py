@@ -173,8 +173,9 @@ class Topic:
                 due = self._place(side).receive(base, tuple(group), number, found)
                 self._waiting.for_partial(at, self._place(side), due)
                 merges += len(found)
-                for end_us, _ in due:
-                    self.clock.see(end_us, at.now_us)
+                if due:
+                    # Of the windows that a stride is part of, only the first ends with it.
+                    self.clock.see(min(end_us for end_us, _ in due), at.now_us)
         if merges:
             at.spend("merge", merges)
         if promise_us is not None and not NEVER < promise_us < FOR_EVER:
