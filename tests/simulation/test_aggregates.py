@@ -97,6 +97,20 @@ def test_a_shared_partial_holds_only_what_is_asked_beyond_a_link() -> None:
     check_links(case, "cover", "covering")
 
 
+def test_a_decision_knows_nothing_that_was_held_further_up_until_a_later_one() -> None:
+    stamps = pa.array([500_000, 500_000, 500_000, 5_500_000, 5_500_000], pa.timestamp("us", "UTC"))
+    events = pa.table(
+        {
+            "event_id": range(5), "topic": [TOPIC] * 5, "broker": ["b0", "b1", "b0", "b0", "b1"], "ts": stamps,
+            "a": pa.array([1, 1, None, None, None], pa.int64()),
+        }
+    )  # fmt: skip
+    sql = f"SELECT count(*) FROM {TOPIC} {{}} GROUP BY window(ts, '{{}} seconds')"
+    asked = [Subscription("s", "b2", sql=sql.format("", 3)), Subscription("t", "b2", sql=sql.format("WHERE a > 0", 1))]
+    overlay = Overlay.from_links([("b0", "b1"), ("b1", "b2")])
+    check_links((overlay, Schema.of({"a": "int"}), events, asked), "cover", "covering")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("placement", ALIKE)
 @given(cases(), st.sampled_from(["covering", "each"]))

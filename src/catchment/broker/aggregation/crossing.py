@@ -38,10 +38,19 @@ class Batch:
     served: Mapping[int, Sequence[str]]
     """Of each row, the bases that have it in a partial from further up."""
     sizes: list[int]
+    held_until_us: int | None
+    """Until the end of which stride they were held further up, if they were."""
 
     @classmethod
-    def of(cls, events: pa.RecordBatch, rows: Rows, wants: Wants, served: Mapping[int, Sequence[str]]) -> Batch:
-        return cls(rows, wants, served, event_bytes(events).tolist() if wants else [])
+    def of(
+        cls,
+        events: pa.RecordBatch,
+        rows: Rows,
+        wants: Wants,
+        served: Mapping[int, Sequence[str]],
+        held_until_us: int | None,
+    ) -> Batch:
+        return cls(rows, wants, served, event_bytes(events).tolist() if wants else [], held_until_us)
 
     def values(self, row: int, base: Base) -> dict[str, Any]:
         """What a base reads of a row."""
@@ -95,7 +104,7 @@ class Crossing:
             if crossing:
                 onwards.neighbours[side] = np.array(crossing, np.int64)
                 marks = {n: [*batch.served.get(row, ()), *draft.marks.get(row, ())] for n, row in enumerate(crossing)}
-                value = marks_of(marks, only=False)
+                value = marks_of(marks)
                 if value is not None:
                     onwards.attach(ADVICE, side, value)
         return onwards
@@ -155,7 +164,8 @@ class Crossing:
     def _hold(self, at: At, outlet: Outlet, batch: Batch, row: int, several: Sequence[tuple[Base, Wanted]]) -> None:
         end_us = min(outlet.end_us(base, wanted) for base, wanted in several)
         wanted, served = tuple(one for _, one in several), tuple(batch.served.get(row, ()))
-        held = Held(batch.rows.times[row], end_us, batch.rows.whole(row), batch.sizes[row], wanted, served)
+        since_us = batch.rows.times[row] + 1 if batch.held_until_us is None else batch.held_until_us
+        held = Held(since_us, end_us, batch.rows.whole(row), batch.sizes[row], wanted, served)
         outlet.hold(held)
         for base, _ in several:
             self._waiting.for_publication(at, outlet, [(end_us, (HOLDING, (), end_us))], base)
@@ -163,7 +173,7 @@ class Crossing:
     def release(self, at: At, side: str, end_us: int) -> None:
         """Decide about all that waits for the end of a stride, and let go on what shall cross as it is."""
         outlet, bases = self._outlets[side], self._bases.by_key
-        ready = [one for one in outlet.held if one.time_us < end_us]
+        ready = [one for one in outlet.held if one.since_us <= end_us]
         if not any(one.end_us <= end_us for one in ready):
             return
         standing = []
@@ -192,7 +202,7 @@ class Crossing:
         outlet.keep([one for one in outlet.held if one.end_us > end_us])
         if crossing:
             batch = batch_of([one.values for one in crossing], self._schema)
-            at.publish(side, self._topic, batch, marks_of(marks, only=True))
+            at.publish(side, self._topic, batch, marks_of(marks, end_us))
 
 
 def _columns(

@@ -25,7 +25,8 @@ HELD_OVERHEAD_BYTES = 1_000
 class Held:
     """A publication that waits for the end of a stride."""
 
-    time_us: int
+    since_us: int
+    """No decision about an earlier end knows of it: its time is later, or it was held until then further up."""
     end_us: int
     """The first end of a stride that it is wanted in."""
     values: dict[str, Any]
@@ -37,13 +38,13 @@ class Held:
 
     def plain(self) -> list[Any]:
         wanted = [[one.key, one.group, one.slice] for one in self.wanted]
-        return [self.time_us, self.end_us, self.values, self.size_bytes, wanted, self.served]
+        return [self.since_us, self.end_us, self.values, self.size_bytes, wanted, self.served]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Held:
-        time_us, end_us, values, size_bytes, wanted, served = plain
+        since_us, end_us, values, size_bytes, wanted, served = plain
         found = tuple(Wanted(key, tuple(group), number) for key, group, number in wanted)
-        return cls(time_us, end_us, values, size_bytes, found, tuple(served))
+        return cls(since_us, end_us, values, size_bytes, found, tuple(served))
 
 
 class Outlet(Place):
@@ -112,7 +113,7 @@ class Outlet(Place):
         for one in self.held:
             wanted = tuple(each for each in one.wanted if each.key != key)
             if wanted:
-                held.append(Held(one.time_us, one.end_us, one.values, one.size_bytes, wanted, one.served))
+                held.append(Held(one.since_us, one.end_us, one.values, one.size_bytes, wanted, one.served))
         self.keep(held)
 
     def first_end_us(self) -> int | None:

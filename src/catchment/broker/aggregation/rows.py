@@ -65,18 +65,19 @@ def batch_of(several: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordB
     return pa.RecordBatch.from_pydict(columns)
 
 
-def marks_of(marks: Mapping[int, Sequence[str]], *, only: bool) -> dict[str, Any] | None:
+def marks_of(marks: Mapping[int, Sequence[str]], held_until_us: int | None = None) -> dict[str, Any] | None:
     """Which bases each event has been absorbed for already, as it travels with them; None if there is nothing to say.
 
-    `only`: the events go on for aggregates alone; whoever wants them as they are has them already.
+    Events that were held until the end of a stride go on for aggregates alone; whoever wants them as they are has them
+    already.
     """
     together: dict[tuple[str, ...], list[int]] = {}
     for row, keys in marks.items():
         if keys:
             together.setdefault(tuple(sorted(keys)), []).append(row)
-    if not together and not only:
+    if not together and held_until_us is None:
         return None
-    return {"only": only, "served": [[keys, rows] for keys, rows in together.items()]}
+    return {"held": held_until_us, "served": [[keys, rows] for keys, rows in together.items()]}
 
 
 def marks_by_row(attached: Mapping[str, Any] | None) -> dict[int, tuple[str, ...]]:

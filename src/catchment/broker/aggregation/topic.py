@@ -96,13 +96,14 @@ class Topic:
         if not self.bases and attached is None:
             return matched
         served = marks_by_row(attached)
-        was_held = attached is not None and attached["only"]
+        held_until_us: int | None = None if attached is None else attached["held"]
+        was_held = held_until_us is not None
         # What was held back goes on for aggregates alone: others have it already.
         regular = Matched(extras=matched.extras) if was_held else matched
         rows = Rows(events)
         self._weigh(at, events.num_rows)
         self.clock.see(max(rows.times), at.now_us)
-        batch = Batch.of(events, rows, self._wants(rows, events, served), served)
+        batch = Batch.of(events, rows, self._wants(rows, events, served), served, held_until_us)
         self._add_here(at, batch)
         onwards = regular if self.crossing is None else self.crossing.offer(at, batch, regular, upstream)
         for row, several in batch.wants.items():
