@@ -68,12 +68,12 @@ def test_simulate_equals_the_oracle_at_length(case: Case, way: dict[str, Any]) -
     check(case, way)
 
 
-def check_links(case: Case, placement: str, summary: Any) -> None:
+def check_links(case: Case, placement: str, summary: Any, idle_after: str = "10 seconds") -> None:
     overlay, schema, events, asked = case
     events = events.sort_by("ts")
     found = simulate(
         events, overlay=overlay, subscriptions=asked, schema={TOPIC: schema}, placement=placement,
-        sampling_period="1 second", summary=summary, options=AT_ONCE,
+        sampling_period="1 second", idle_after=idle_after, summary=summary, options=AT_ONCE,
     )  # fmt: skip
     assert found.dropped.num_rows == 0
     carried = [row for row in found.traffic.to_pylist() if row["kind"] in ("publication", "partial")]
@@ -81,10 +81,10 @@ def check_links(case: Case, placement: str, summary: Any) -> None:
 
 
 @pytest.mark.parametrize("placement", ALIKE)
-@given(cases(), st.sampled_from(["covering", "each"]))
+@given(cases(), st.sampled_from(["covering", "each"]), st.sampled_from(["10 seconds", "1 millisecond"]))
 @settings(max_examples=100, deadline=None)
-def test_links_carry_what_replay_says(placement: str, case: Case, summary: str) -> None:
-    check_links(case, placement, summary)
+def test_links_carry_what_replay_says(placement: str, case: Case, summary: str, idle_after: str) -> None:
+    check_links(case, placement, summary, idle_after)
 
 
 def test_a_shared_partial_holds_only_what_is_asked_beyond_a_link() -> None:
@@ -113,10 +113,10 @@ def test_a_decision_knows_nothing_that_was_held_further_up_until_a_later_one() -
 
 @pytest.mark.long
 @pytest.mark.parametrize("placement", ALIKE)
-@given(cases(), st.sampled_from(["covering", "each"]))
+@given(cases(), st.sampled_from(["covering", "each"]), st.sampled_from(["10 seconds", "1 millisecond"]))
 @settings(max_examples=1_000, deadline=None)
-def test_links_carry_what_replay_says_at_length(placement: str, case: Case, summary: str) -> None:
-    check_links(case, placement, summary)
+def test_links_carry_what_replay_says_at_length(placement: str, case: Case, summary: str, idle_after: str) -> None:
+    check_links(case, placement, summary, idle_after)
 
 
 def changing(seed: int) -> Case:
