@@ -371,3 +371,10 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(command: list[
         line = " ".join(result.stderr.split())
         assert f"error: the page cannot be written to '{output}'" in line
         assert line.endswith("accepted is a folder that can be made and written to")
+
+
+@pytest.mark.parametrize("given", ["inf", "nan", "1e18", "1", "-3"])
+def test_runs_of_no_length_are_refused(given: str) -> None:
+    result = called("bench", "placement", f"--seconds={given}")
+    assert result.exit_code == 2
+    assert "accepted are 2 to 10000" in result.stderr

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from catchment.pipeline.session import _is_loopback, spark_session
+from catchment.model.errors import ConfigurationError
+from catchment.pipeline.session import _is_loopback, _require_master, spark_session
 
 pytestmark = pytest.mark.spark
 
@@ -48,6 +49,23 @@ def test_a_second_call_returns_the_running_session_with_the_given_config(spark: 
 )
 def test_masters_on_this_machine(master: str) -> None:
     assert _is_loopback(master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[2]", "local[*]", "local[2, 4]", "local-cluster[2, 1, 1024]", "spark://a:7077", "spark://a:1,b:2",
+     "spark://[::1]:7077", "yarn", "k8s://https://h:443", "mesos://h:5050"],
+)  # fmt: skip
+def test_masters_that_spark_knows(master: str) -> None:
+    _require_master(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["bogus", "local[x]", "local[]", "spark://host", "spark://", "yarn://", "Yarn", "k8s://"]
+)
+def test_other_masters_are_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"master is '.*'; accepted are local, local\[4\]"):
+        _require_master(master)
 
 
 @pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "spark://localhost.example:1", "yarn", "k8s://https://h"])

@@ -121,6 +121,15 @@ def test_a_wrong_folder_or_file_is_named(tmp_path: Path) -> None:
         load_stock(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content", [gzip.compress(READINGS.encode())[:100], READINGS.encode(), b"\x1f\x8b\x08" + b"x" * 50]
+)
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (traffic_folder(tmp_path, b"") / "aarhus-week.csv.gz").write_bytes(content)
+    with pytest.raises(EventError, match=r"aarhus-week.csv.gz cannot be read: .+; accepted is a whole CSV file"):
+        load_traffic(tmp_path)
+
+
 def check_real(loaded: Loaded, schema: object, rows: int) -> None:
     events = loaded.events
     assert loaded.rejected.to_pylist() == []

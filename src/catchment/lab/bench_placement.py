@@ -23,6 +23,7 @@ from catchment.lab.debs14.adversary import reversed_trend
 from catchment.lab.debs14.loads import SIMULATED, load_all
 from catchment.lab.debs14.measuring import BOUND, PLACEMENTS, Measured, Sent, decision_ms, measure_all
 from catchment.lab.debs14.points import DATA, Data, Workload, source_rows, workload
+from catchment.model.errors import ConfigurationError
 from catchment.pipeline.session import spark_session
 from catchment.simulation.service import FREE
 
@@ -35,6 +36,7 @@ QUICK: dict[str, Any] = {"seconds": 20.0, "every": 5, "delay_seconds": 2.5}
 """What CI has time for."""
 SECONDS, DELAY_S, DECISION_S = 60.0, 8.0, 20.0
 """How long runs are: that messages are counted in, notifications timed, and decisions."""
+SECONDS_ACCEPTED = (2.0, 10_000.0)
 FIRST = 50
 SHARED, FETCH = "shared", "fetch"
 DELAYED = (("6c", 90), ("6d", 45))
@@ -57,6 +59,9 @@ def run(
     `folder` has the real data in `stock` and `traffic`; without it they are generated. `seconds` is how long each run
     is: the paper's are of 1,000; `every` leaves points out; `delay_seconds` is how long real brokers run.
     """
+    least, most = SECONDS_ACCEPTED
+    if not least <= seconds <= most:
+        raise ConfigurationError(f"seconds is {seconds:g}; accepted are {least:g} to {most:g}")
     whole = workload()
     points = [one for one in whole.shortened(seconds).points if one.vary in VARIED][::every]
     folders: dict[Data, str | None] = {data: None if folder is None else str(folder / data) for data in DATA}

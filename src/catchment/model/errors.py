@@ -25,6 +25,7 @@ __all__ = [
     "OverlayError",
     "SchemaError",
     "SubscriptionError",
+    "require_type",
 ]
 
 
@@ -66,3 +67,10 @@ class ConfigurationError(CatchmentError):
 
 class CheckpointError(CatchmentError):
     """A checkpoint written by another job."""
+
+
+def require_type(what: str, given: object, *accepted: type) -> None:
+    """Refuse an argument that is something else altogether."""
+    if not isinstance(given, accepted):
+        names = " or ".join(f"{one.__module__.partition('.')[0]}.{one.__qualname__}" for one in accepted)
+        raise ConfigurationError(f"{what} is of type {type(given).__qualname__}; accepted is {names}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
-from catchment.model.errors import CatchmentError, SubscriptionError
+from catchment.model.errors import CatchmentError, ConfigurationError, SubscriptionError, require_type
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.model.window import Window
 
-__all__ = ["Aggregate", "Output", "Query", "Subscription"]
+__all__ = ["Aggregate", "Output", "Query", "Subscription", "listed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +163,14 @@ class Subscription:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
+
+
+def listed(subscriptions: Any) -> list[Subscription]:
+    """All of them; one alone, or anything else, is refused by name."""
+    if not isinstance(subscriptions, Iterable):
+        given = type(subscriptions).__qualname__
+        raise ConfigurationError(f"subscriptions is of type {given}; accepted is a list of catchment.Subscription")
+    found = list(subscriptions)
+    for one in found:
+        require_type("one of subscriptions", one, Subscription)
+    return found

@@ -19,13 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.model.constraint import Constraint
-from catchment.model.errors import SchemaError, SubscriptionError
+from catchment.model.errors import SchemaError, SubscriptionError, require_type
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.results import exact_json, key_text, number_of
 from catchment.model.schema import Schema, Type
-from catchment.model.subscription import Aggregate, Query, Subscription
+from catchment.model.subscription import Aggregate, Query, Subscription, listed
 from catchment.oracle.answer import Answer, Line
 from catchment.oracle.measures import measured
 
@@ -49,12 +49,13 @@ def oracle(
     `changes` are pairs of a position in `events` and a subscription (from there on) or the name of one (until there).
     `schema` is one schema, or one per topic; without it the columns say the types.
     """
+    require_type("events", events, pa.Table, pa.RecordBatch)
     schemas = _schemas_by_topic(schema)
     merged = _merged(schemas) if schemas is not None else _one_schema(events, schema)
     arrived = _Arrived(as_events(events, merged), schemas, lateness_us, deduplicate)
     lines: list[Line] = []
     deliveries: list[tuple[str, Any]] = []
-    for life in _lives(subscriptions, changes, len(arrived)):
+    for life in _lives(listed(subscriptions), changes, len(arrived)):
         topic = life.subscription.query.topic
         known = {topic: merged} if schemas is None else schemas
         query = life.subscription.within(known)

@@ -11,8 +11,8 @@ from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from catchment.model.errors import ConfigurationError
-from catchment.model.subscription import Subscription
+from catchment.model.errors import ConfigurationError, require_type
+from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
@@ -180,10 +180,11 @@ def replay(
     result is used.
     """
     strategy = Strategy(placement, sampling_period_us(sampling_period), cost)
+    check_arguments(publications, overlay)
     check_options(delivery=delivery, lateness=lateness)
     catalog = Catalog.of(schema, publications)
     plan = compile_plan(
-        (Active(subscription) for subscription in subscriptions), catalog.schemas, overlay, open_topics=catalog.is_open
+        (Active(one) for one in listed(subscriptions)), catalog.schemas, overlay, open_topics=catalog.is_open
     )
     events = prepared(publications, catalog)
     if deduplicate:
@@ -191,6 +192,12 @@ def replay(
     choice = choose(plan, engine)
     broadcast = spark.sparkContext.broadcast(plan)
     return Run(spark, plan, overlay, strategy, choice, events, broadcast, complete_columns(publications))
+
+
+def check_arguments(publications: DataFrame, overlay: Overlay | None) -> None:
+    require_type("publications", publications, DataFrame)
+    if overlay is not None:
+        require_type("overlay", overlay, Overlay)
 
 
 def check_options(*, delivery: str, lateness: str) -> int:

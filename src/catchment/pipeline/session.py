@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from catchment.model.errors import ConfigurationError
 from catchment.pipeline.folders import private_folder, temporary_folder
 from catchment.pipeline.java import prepare_java
 
@@ -44,10 +45,21 @@ def spark_session(
         defaults = JOB_DEFAULTS | _executor_environment()
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             master = master or "local[*]"
+            _require_master(master)
             defaults |= _launch_defaults(master)
         if master:
             defaults["spark.master"] = master
     return SparkSession.builder.appName(app_name).config(map={**defaults, **(config or {})}).getOrCreate()
+
+
+def _require_master(master: str) -> None:
+    # Spark itself would say so below a page of Java.
+    threads, hosts = r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[\d\s,]+\]", r"spark://[^\s,]+:\d+(,[^\s,]+:\d+)*"
+    others = r"yarn|(?!spark)[a-z][a-z0-9+.-]*://\S+"
+    if not re.fullmatch(f"{threads}|{hosts}|{others}", master):
+        raise ConfigurationError(
+            f"master is {master!r}; accepted are local, local[4], local[*], spark://host:port, yarn, k8s://https://host:port"
+        )
 
 
 def _launch_defaults(master: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from catchment.model.errors import CheckpointError, ConfigurationError
 from catchment.model.rendering import name_sql
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import RESERVED_COLUMNS
-from catchment.model.subscription import Subscription
+from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
@@ -28,7 +28,7 @@ from catchment.pipeline.files import Folder
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Step
 from catchment.pipeline.publications import Catalog, event_id_type, prepared
-from catchment.pipeline.replay import Delivery, check_options, sampling_period_us
+from catchment.pipeline.replay import Delivery, check_arguments, check_options, sampling_period_us
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
 from catchment.stages import REASON, SIZE, Active, compile_plan
 
@@ -63,6 +63,7 @@ def stream(
     `sampling_period` of event time, and weighs messages by `cost`; what it has learned is part of the checkpoint.
     Called on the driver; returns while the job runs.
     """
+    check_arguments(publications, overlay)
     if not publications.isStreaming:
         raise ConfigurationError("publications is a bounded DataFrame; accepted by stream is one of spark.readStream")
     strategy = Strategy.online(placement, sampling_period_us(sampling_period), cost)
@@ -73,7 +74,7 @@ def stream(
     catalog = Catalog.of(schema, publications)
     prepared(publications, catalog)
     folder = Folder(spark, checkpoint)
-    declared = list(subscriptions)
+    declared = listed(subscriptions)
     compile_plan((Active(one) for one in declared), catalog.schemas, overlay, open_topics=catalog.is_open)
     settings = {
         "delivery": delivery,

@@ -14,11 +14,11 @@ import pyarrow as pa
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.aggregation.topic import OVERFLOWN
 from catchment.broker.broker import Settings
-from catchment.model.errors import AggregateOverflowError, ConfigurationError, SubscriptionError
+from catchment.model.errors import AggregateOverflowError, ConfigurationError, SubscriptionError, require_type
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Schema
-from catchment.model.subscription import Subscription
+from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
 from catchment.overlay import EdgeCounts, LinkCounts, Overlay, Tree, topic_tree, traffic_table
 from catchment.overlay.placement import MESSAGES, VALUE_BYTES, Chosen, Cost
@@ -86,7 +86,10 @@ def simulate(
     warm_up_us = duration_us(warm_up)
     if warm_up_us < 0:
         raise ConfigurationError(f"warm_up is {warm_up!r}; accepted is a duration from zero on")
-    asked = list(subscriptions)
+    require_type("events", events, pa.Table, pa.RecordBatch)
+    require_type("overlay", overlay, Overlay)
+    require_type("options", options, Options)
+    asked = listed(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
     _check(asked, schemas)
     aggregating = AggregationOptions(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import math
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,30 +65,37 @@ def read_rows(files: Sequence[Path], fields: dict[str, Callable[[str], Cell]]) -
     parsers = [_remembering(parser, name) for name, parser in fields.items()]
     into = list(columns.values())
     for file in files:
-        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as lines:
-            header: list[str] | None = None
-            for number, line in enumerate(lines, start=1):
-                try:
-                    raw = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError:
-                    raw = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
-                    rejected.append({"file": file.name, "line": number, "raw": raw, "reason": "not UTF-8"})
-                    continue
-                if header is None:
-                    header = next(csv.reader([raw]), [])
-                    wanted = _positions(file, header, fields)
-                    continue
-                if not raw:
-                    continue
-                row, reason = _split(raw, len(header))
-                cells = [parsers[at](row[position]) for at, position in enumerate(wanted)] if row else []
-                reason = reason or "; ".join(cell.reason for cell in cells if isinstance(cell, _Refused))
-                if reason:
-                    rejected.append({"file": file.name, "line": number, "raw": raw, "reason": reason})
-                    continue
-                for column, cell in zip(into, cells, strict=True):
-                    column.append(cell)  # type: ignore[arg-type]
+        header: list[str] | None = None
+        for number, line in enumerate(_lines(file), start=1):
+            try:
+                raw = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                raw = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
+                rejected.append({"file": file.name, "line": number, "raw": raw, "reason": "not UTF-8"})
+                continue
+            if header is None:
+                header = next(csv.reader([raw]), [])
+                wanted = _positions(file, header, fields)
+                continue
+            if not raw:
+                continue
+            row, reason = _split(raw, len(header))
+            cells = [parsers[at](row[position]) for at, position in enumerate(wanted)] if row else []
+            reason = reason or "; ".join(cell.reason for cell in cells if isinstance(cell, _Refused))
+            if reason:
+                rejected.append({"file": file.name, "line": number, "raw": raw, "reason": reason})
+                continue
+            for column, cell in zip(into, cells, strict=True):
+                column.append(cell)  # type: ignore[arg-type]
     return Rows(columns, pa.Table.from_pylist(rejected, schema=REJECTED_SCHEMA))
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as lines:
+            yield from lines
+    except (OSError, EOFError, zlib.error) as error:
+        raise EventError(f"{file} cannot be read: {error}; accepted is a whole CSV file, plain or .gz") from error
 
 
 @dataclass(frozen=True, slots=True)
