@@ -1,6 +1,7 @@
 """`bench placement` at a small size: every placement at every point, and the bound below them."""
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -8,7 +9,8 @@ from rich.console import Console
 
 from catchment.lab import bench_placement
 from catchment.lab.debs14.adversary import reversed_trend
-from catchment.lab.debs14.points import workload
+from catchment.lab.debs14.points import source_rows, workload
+from catchment.model.errors import EventError
 
 POINTS = [point for point in workload().points if point.figure not in ("8b", "8c")]
 
@@ -56,3 +58,9 @@ def test_the_workload_is_what_the_paper_gives() -> None:
     assert {p.seconds for p in points} == {1000.0}
     assert {p.window for p in points if p.data == "stock"} == {("2 seconds", "2 seconds")}
     assert {p.window for p in points if p.data == "traffic"} == {("20 seconds", "2 seconds")}
+
+
+def test_data_without_an_event_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "yahoo-x.csv").write_text("Symbol,Date,Open,High,Low,Close,Adj Close,Volume\n,,,,,,,\n")
+    with pytest.raises(EventError, match="holds no event, and 1 rows that are none; accepted is at least one"):
+        source_rows("stock", str(tmp_path))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from catchment.model.errors import EventError
 from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 from catchment.simulation.service import ServiceTimes
@@ -144,7 +145,12 @@ def source_rows(data: Data, folder: str | None) -> pa.Table:
     publishers = debs14_links().publishers
     if folder is not None:
         load = load_stock if data == "stock" else load_traffic
-        return load(folder, brokers=publishers).events
+        loaded = load(folder, brokers=publishers)
+        if not len(loaded.events):
+            raise EventError(
+                f"{folder} holds no event, and {len(loaded.rejected)} rows that are none; accepted is at least one"
+            )
+        return loaded.events
     generate = generate_stock if data == "stock" else generate_traffic
     return generate(GENERATED_ROWS[data], seed=1, brokers=publishers)
 
