@@ -186,6 +186,18 @@ def test_who_begins_to_publish_may_not_reach_back_into_closed_windows() -> None:
     story.check()
 
 
+def test_a_subscription_with_shorter_windows_that_comes_while_something_is_held() -> None:
+    story = Story("cover")
+    story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '30 seconds')")
+    story.publish("b1", (1, 5))
+    story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '10 seconds')", "t")
+    story.publish("b1", (31, 5))
+    story.publish("b1", (61, 5))
+    assert story.told() == [(0.0, "1"), (30.0, "1")]
+    assert story.told(name="t") == [(30.0, "1")]
+    story.check()
+
+
 def test_windows_that_began_before_a_subscription_are_left_out() -> None:
     story = Story()
     story.publish("b1", (1, 5))

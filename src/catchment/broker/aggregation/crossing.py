@@ -164,7 +164,10 @@ class Crossing:
     def _hold(self, at: At, outlet: Outlet, batch: Batch, row: int, several: Sequence[tuple[Base, Wanted]]) -> None:
         end_us = min(outlet.end_us(base, wanted) for base, wanted in several)
         wanted, served = tuple(one for _, one in several), tuple(batch.served.get(row, ()))
-        since_us = batch.rows.times[row] + 1 if batch.held_until_us is None else batch.held_until_us
+        since_us = batch.rows.times[row] + 1
+        if batch.held_until_us is not None:
+            # Who began to ask meanwhile may want it sooner than anybody did further up.
+            since_us = min(batch.held_until_us, end_us)
         held = Held(since_us, end_us, batch.rows.whole(row), batch.sizes[row], wanted, served)
         outlet.hold(held)
         for base, _ in several:
