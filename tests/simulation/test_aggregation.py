@@ -30,6 +30,17 @@ COUNT = "SELECT count(*), sum(x) FROM t GROUP BY window(ts, '10 seconds')"
 EVERY_PLACEMENT = ["late", "early", "adaptive", "selective", "coordinated", "cover"]
 
 
+def batch_of(*events: tuple[float, int], named: str) -> pa.RecordBatch:
+    """Seconds and values."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "event_id": [f"{named}-{at}" for at in range(len(events))],
+            "ts": pa.array([int(second * SECOND_US) for second, _ in events], Type.TIMESTAMP.arrow),
+            "x": pa.array([value for _, value in events], pa.int64()),
+        }
+    )
+
+
 class Story:
     """A chain of three brokers, with publishers wherever one publishes and a subscriber at b3."""
 
@@ -61,14 +72,7 @@ class Story:
         client = self.publisher(broker)
         self.world.run(max(self.world.timeline.now_us, int(events[0][0] * SECOND_US)))
         number = len(client.requests)
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "event_id": [f"{broker}-{number}-{at}" for at in range(len(events))],
-                "ts": pa.array([int(second * SECOND_US) for second, _ in events], Type.TIMESTAMP.arrow),
-                "x": pa.array([value for _, value in events], pa.int64()),
-            }
-        )
-        self.world.publish(client, "t", batch)
+        self.world.publish(client, "t", batch_of(*events, named=f"{broker}-{number}"))
         self.rest(0.1)
         assert client.requests[number].refused is None
         return client.requests[number].dropped
@@ -403,17 +407,31 @@ def test_a_publisher_who_comes_back_says_again_what_it_promised() -> None:
 
 @pytest.mark.parametrize("delivery", ["final", "revisions"])
 @pytest.mark.parametrize("placement", EVERY_PLACEMENT)
+def test_a_publisher_who_comes_back_before_what_it_left_has_come(placement: str, delivery: str) -> None:
+    story = Story(placement, Options(in_flight_max=1), delivery=delivery)
+    story.subscribe()
+    story.subscribe("SELECT * FROM t WHERE x > 100", "large")
+    story.world.subscribe(story.world.client("b2", "s"), "there", COUNT)
+    back, ahead = story.publisher("b2"), story.publisher("b3")
+    story.world.cut("b2", "b3", SECOND_US)
+    for second in range(3):
+        story.world.publish(back, "t", batch_of((second, 5), (second, 200), named=f"back-{second}"))
+    story.world.publish(ahead, "t", batch_of((30, 5), named="ahead"))
+    story.rest(0.1)
+    story.world.unadvertise(back, "t")
+    story.world.advertise(back, "t")
+    story.check()
+
+
+@pytest.mark.parametrize("delivery", ["final", "revisions"])
+@pytest.mark.parametrize("placement", EVERY_PLACEMENT)
 def test_a_publisher_who_goes_while_its_link_is_full_takes_nothing_along(placement: str, delivery: str) -> None:
     story = Story(placement, Options(in_flight_max=1, delay_us_max=100), queue_max=2, delivery=delivery)
     story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '1 second')")
     client = story.publisher("b2")
     story.world.cut("b2", "b3", SECOND_US // 2)
-    begin_us = story.world.timeline.now_us
-    for number in range(6):
-        batch = pa.RecordBatch.from_pydict(
-            {"event_id": [str(number)], "ts": pa.array([begin_us + number * SECOND_US], Type.TIMESTAMP.arrow)}
-        )
-        story.world.publish(client, "t", batch)
+    for second in range(6):
+        story.world.publish(client, "t", batch_of((second, 5), named=str(second)))
         story.rest(0.005)
     story.world.unadvertise(client, "t")
     story.check()
