@@ -202,6 +202,18 @@ def test_a_subscription_with_shorter_windows_that_comes_while_something_is_held(
     story.check()
 
 
+def test_what_was_held_is_delivered_to_nobody_who_came_meanwhile() -> None:
+    story = Story("cover")
+    story.subscribe()
+    story.publish("b1", (1, 5))
+    story.subscribe("SELECT median(x) FROM t GROUP BY window(ts, '10 seconds')", "middle")
+    story.subscribe("SELECT * FROM t", "all")
+    story.publish("b1", (11, 5))
+    assert story.told() == [(0.0, "1")]
+    assert story.subscriber.wishes["all"].received == ["b1-2-0"]
+    story.check()
+
+
 def test_windows_that_began_before_a_subscription_are_left_out() -> None:
     story = Story()
     story.publish("b1", (1, 5))

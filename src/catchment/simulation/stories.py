@@ -81,7 +81,7 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         duplicates=random.choice([0.0, 0.2]),
         drops=random.choice([0.0, 0.2]),
         crashes=random.choice([0.0, 0.05]),
-        partitions=random.choice([0.0, 0.05]),
+        partitions=random.choice([0.0, 0.05, 0.2]),
         clock_skew_us_max=random.choice([0, 100_000]),
         memory_every=random.choice([1, 5, 50]),
     )
@@ -129,12 +129,14 @@ class _Teller:
     def __init__(self, world: World, random: Random) -> None:
         self._world, self._random = world, random
         self._number = 0
+        self._behind_us = random.choice([None, 0, 40_000])
+        """How old events may be when they are published; None is that brokers say when they came."""
         names = world.overlay.brokers
         self._clients = [world.client(random.choice(names), f"c{n}") for n in range(random.randint(1, 6))]
 
     def step(self) -> None:
         act = self._random.choices(
-            [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish], [4, 1, 5, 2, 9]
+            [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish], [4, 2, 5, 2, 9]
         )[0]
         act(self._random.choice(self._clients), self._random.choice(sorted(SCHEMAS)))
         self._break()
@@ -149,6 +151,8 @@ class _Teller:
     def _unadvertise(self, client: Client, topic: str) -> None:
         if topic in client.advertised:
             self._world.unadvertise(client, topic)
+            if self._random.random() < 0.5:
+                self._world.advertise(client, topic)
 
     def _subscribe(self, client: Client, topic: str) -> None:
         low = self._random.randint(0, 9)
@@ -172,6 +176,10 @@ class _Teller:
             return
         rows = self._random.randint(1, 4)
         columns = {"event_id": pa.array([f"e{self._next()}" for _ in range(rows)], pa.string())}
+        if self._behind_us is not None:
+            now_us = self._world.timeline.now_us
+            times_us = [now_us - self._random.randint(0, self._behind_us) for _ in range(rows)]
+            columns["ts"] = pa.array(times_us, Type.TIMESTAMP.arrow)
         number, text = ("speed", "highway") if topic == "traffic" else ("price", "symbol")
         numbers = [self._random.choice([None, *range(12)]) for _ in range(rows)]
         columns[number] = pa.array(numbers, SCHEMAS[topic][number].arrow)

@@ -104,7 +104,7 @@ class Crossing:
             if crossing:
                 onwards.neighbours[side] = np.array(crossing, np.int64)
                 marks = {n: [*batch.served.get(row, ()), *draft.marks.get(row, ())] for n, row in enumerate(crossing)}
-                value = marks_of(marks)
+                value = marks_of(marks, batch.held_until_us)
                 if value is not None:
                     onwards.attach(ADVICE, side, value)
         return onwards
