@@ -33,12 +33,16 @@ class Bounds:
 
 def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
     broker, most = node.broker, node.broker.settings.queue_max
-    # Every open request of a client is at most a change here, and one more where an advertisement is answered.
-    open_changes = 2 * most * len(world.clients)
+    # Every open request of a client is at most a change here, and one more where an advertisement is answered. And
+    # those of one more: what takes an advertisement back comes with events, maybe before earlier confirmations.
+    open_changes = 2 * (most + 1) * len(world.clients)
     for name, peer in broker.peers.items():
         # What has become due goes after the batch that there was room for: held events and partials, or values.
         told = sum(isinstance(frame.message, m.Told) for frame in peer.queues[EVENTS])
-        slack = len(broker.settings.schemas) if name in broker.clients else min(2 * told, 2)
+        # What is left of a topic goes before its advertisement is taken back: a batch for each end, and partials.
+        taken_back = sum(isinstance(frame.message, m.Unadvertised) for frame in peer.queues[EVENTS])
+        left = min(2 * told, 2) + taken_back * (ENDS_MAX + 2)
+        slack = len(broker.settings.schemas) if name in broker.clients else left
         yield f"batches queued for {name}", len(peer.queues[EVENTS]), most + slack
         if name in broker.clients:
             yield f"answers queued for {name}", len(peer.queues[CONTROL]), most
