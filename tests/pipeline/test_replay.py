@@ -198,9 +198,9 @@ def test_impossible_settings_are_refused(spark: SparkSession, traffic: DataFrame
         replay(spark, traffic, subscriptions=[], placement="soon")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="engine is 'flink'"):
         replay(spark, traffic, subscriptions=[], engine="flink")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"publications is of type Row; accepted is pyspark\.DataFrame"):
+    with pytest.raises(ConfigurationError, match=r"publications is of type Row; accepted is pyspark\.sql\.\w+\.Data"):
         replay(spark, traffic.first(), subscriptions=[])  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"overlay is of type list; accepted is catchment\.Overlay"):
+    with pytest.raises(ConfigurationError, match=r"overlay is of type list; accepted is catchment\.overlay\."):
         replay(spark, traffic, subscriptions=[], overlay=[("b1", "b2")])  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"subscriptions is of type Subscription; accepted is a list of"):
         replay(spark, traffic, subscriptions=counting("c"))  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ def test_masters_that_spark_knows(master: str) -> None:
 )
 def test_other_masters_are_refused_before_java_starts(master: str) -> None:
     with pytest.raises(ConfigurationError, match=r"master is '.*'; accepted are local, local\[4\]"):
-        _require_master(master)
+        spark_session(master=master)
 
 
 @pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "spark://localhost.example:1", "yarn", "k8s://https://h"])

@@ -153,11 +153,14 @@ def test_a_sum_beyond_64_bits_is_an_error_as_elsewhere() -> None:
             r"collection_delay is \('1 second',\); accepted is a duration, or a pair",
         ),
         ({"collection_delay": 5}, r"collection_delay is 5; accepted is a duration, or a pair of them"),
-        ({"events": None}, r"events is of type NoneType; accepted is pyarrow\.Table or pyarrow\.RecordBatch"),
-        ({"overlay": None}, r"overlay is of type NoneType; accepted is catchment\.Overlay"),
-        ({"options": None}, r"options is of type NoneType; accepted is catchment\.Options"),
+        ({"events": None}, r"events is of type NoneType; accepted is pyarrow\.lib\.Table or pyarrow"),
+        ({"overlay": None}, r"overlay is of type NoneType; accepted is catchment\.overlay\.graph\.Overlay"),
+        ({"options": None}, r"options is of type NoneType; accepted is catchment\.simulation\.\w+\.Options"),
         ({"subscriptions": ALL}, r"subscriptions is of type Subscription; accepted is a list of"),
-        ({"subscriptions": ["all"]}, r"one of subscriptions is of type str; accepted is catchment\.Subscription"),
+        (
+            {"subscriptions": ["all"]},
+            r"one of subscriptions is of type str; accepted is catchment\.model\.\w+\.Subscription",
+        ),
         ({"warm_up": "-1 seconds"}, r"warm_up is '-1 seconds'; accepted is a duration from zero on"),
     ],
 )

@@ -225,7 +225,7 @@ def bench_simulation(
 @reported
 def bench_placement(
     data: Annotated[Path | None, typer.Option(help="A folder with stock and traffic; else generated.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="How long each run is; 60 unless given.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="How long each run is, 2 to 10000; 60 unless given.")] = None,
     quick: Annotated[bool, typer.Option(help="Short runs of some points.")] = False,
     as_json: JsonOption = False,
 ) -> None:

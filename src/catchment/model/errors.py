@@ -72,5 +72,5 @@ class CheckpointError(CatchmentError):
 def require_type(what: str, given: object, *accepted: type) -> None:
     """Refuse an argument that is something else altogether."""
     if not isinstance(given, accepted):
-        names = " or ".join(f"{one.__module__.partition('.')[0]}.{one.__qualname__}" for one in accepted)
+        names = " or ".join(f"{one.__module__}.{one.__qualname__}" for one in accepted)
         raise ConfigurationError(f"{what} is of type {type(given).__qualname__}; accepted is {names}")

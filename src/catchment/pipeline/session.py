@@ -40,12 +40,13 @@ def spark_session(
     Sets what a JVM and Python workers inherit in `os.environ`: JAVA_HOME, PYSPARK_PYTHON, SPARK_LOCAL_IP,
     NUMBA_CACHE_DIR.
     """
+    if master is not None:
+        _require_master(master)
     defaults: dict[str, str] = {}
     if SparkSession.getActiveSession() is None:
         defaults = JOB_DEFAULTS | _executor_environment()
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             master = master or "local[*]"
-            _require_master(master)
             defaults |= _launch_defaults(master)
         if master:
             defaults["spark.master"] = master

@@ -129,14 +129,14 @@ class Aggregation(Advice):
     # -- advertisements ---------------------------------------------------------------------------------------------
 
     def ad_add(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
-        # It comes again before the end of what it was: then what is on its way from there is not over yet.
-        has_gone_on = peer in at.advertisers(topic)
+        # An advertisement may overtake the end of the one before: then what that one has sent is still on its way.
+        was_advertising = peer in at.advertisers(topic)
         proceed()
         here = self._topic(at, topic)
         if peer in at.neighbours:
             self._tell(at, here, here.bases.beside(peer), peer)
             closed_us = here.clock.closed_us
-            if closed_us > NEVER and not has_gone_on:
+            if closed_us > NEVER and not was_advertising:
                 at.tell(peer, ["floor", topic, closed_us])
                 here.clock.heard[peer] = max(here.clock.heard.get(peer, NEVER), closed_us)
         elif here.clock.arrived_us == NEVER:

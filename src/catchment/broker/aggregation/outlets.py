@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from catchment.broker.aggregation.asking import Base, View
@@ -113,7 +113,7 @@ class Outlet(Place):
         for one in self.held:
             wanted = tuple(each for each in one.wanted if each.key != key)
             if wanted:
-                held.append(Held(one.since_us, one.end_us, one.values, one.size_bytes, wanted, one.served))
+                held.append(replace(one, wanted=wanted))
         self.keep(held)
 
     def first_end_us(self) -> int | None:
