@@ -18,6 +18,9 @@ __all__ = ["Coded"]
 
 Ints = npt.NDArray[np.int64]
 
+CODES_MAX = 2**62
+"""How many combinations of group keys are numbered without looking which of them occur."""
+
 
 @dataclass(frozen=True, slots=True)
 class Coded:
@@ -50,27 +53,30 @@ class Coded:
 
 def _groups(layout: Layout, batch: pa.RecordBatch, topic: TopicPlan) -> tuple[Ints, pa.Array]:
     """Per event the number of its group, and the groups as JSON lists of their keys' texts, in the order of texts."""
-    codes = np.zeros(batch.num_rows, np.int64)
-    keys: list[list[str | None]] = []
-    for name in layout.group_keys:
-        kind = topic.schema[name]
-        array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, kind.arrow)
-        if kind is Type.FLOAT:
-            array = pc.add(array, 0.0)  # -0.0 and 0.0 are one group
-        encoded = array.dictionary_encode(null_encoding="encode")
-        values = encoded.dictionary.cast(pa.int64()) if kind is Type.TIMESTAMP else encoded.dictionary
-        keys.append([key_text(value, kind) for value in values.to_pylist()])
-        codes = codes * len(keys[-1]) + encoded.indices.to_numpy(zero_copy_only=False)
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    texts = []
-    for code in distinct.tolist():
-        group: list[str | None] = []
-        rest = code
-        for values_of_key in reversed(keys):
-            rest, index = divmod(rest, len(values_of_key))
-            group.append(values_of_key[index])
-        texts.append(json.dumps(group[::-1], ensure_ascii=False))
+    keys = [_key(name, batch, topic.schema[name]) for name in layout.group_keys]
+    codes, distinct_max = np.zeros(batch.num_rows, np.int64), 1
+    for of_key, texts_of_key in keys:
+        if distinct_max * len(texts_of_key) > CODES_MAX:
+            # Number anew what occurs, or the product of many keys would be beyond 64 bits.
+            codes = np.unique(codes, return_inverse=True)[1]
+            distinct_max = batch.num_rows
+        codes = codes * len(texts_of_key) + of_key
+        distinct_max *= len(texts_of_key)
+    _, example, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    columns = [[texts_of_key[code] for code in of_key[example].tolist()] for of_key, texts_of_key in keys]
+    texts = [json.dumps(group, ensure_ascii=False) for group in zip(*columns, strict=True)]
     order = sorted(range(len(texts)), key=texts.__getitem__)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank[inverse], pa.array([texts[index] for index in order], pa.string())
+
+
+def _key(name: str, batch: pa.RecordBatch, kind: Type) -> tuple[Ints, list[str | None]]:
+    """Per event the number of its value of one group key, and the texts of the values."""
+    array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, kind.arrow)
+    if kind is Type.FLOAT:
+        array = pc.add(array, 0.0)  # -0.0 and 0.0 are one group
+    encoded = array.dictionary_encode(null_encoding="encode")
+    values = encoded.dictionary.cast(pa.int64()) if kind is Type.TIMESTAMP else encoded.dictionary
+    texts = [key_text(value, kind) for value in values.to_pylist()]
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), texts
