@@ -170,7 +170,7 @@ def test_it_is_written_as_a_person_would() -> None:
         "s NOT LIKE 'ab%'",
         "s NOT LIKE '%c%' AND s LIKE '%ab'",
         "s LIKE '%50\\\\%%'",
-        "t >= TIMESTAMP '2014-08-11 07:30:00.000000'",
+        "t >= TIMESTAMP '2014-08-11 07:30:00.000000Z'",
         "(a = 1 AND b = TRUE) OR (a = 2 AND s = 'x')",
     ]:
         assert filter_sql(Filter.parse(text, schema), schema) == text

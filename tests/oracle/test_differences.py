@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 from catchment.model.subscription import Subscription
 from catchment.oracle import differences, oracle
 from tests.oracle.tables import events
@@ -101,11 +101,24 @@ def test_each_difference_of_a_delivery_is_found(deliver: Callable[[Rows], Rows],
     assert found.startswith(kind)
 
 
-def test_beyond_a_double_anything_is_right() -> None:
+def test_what_is_beyond_its_type_is_reported_and_not_told() -> None:
     table = events((1, {"x": 1.7e308}), (2, {"x": 1.7e308}), types={"x": "float"})
-    answer = oracle(
-        table, subscriptions=[Subscription("s", sql="SELECT sum(x) FROM traffic GROUP BY window(ts, '5 seconds')")]
+    sql = "SELECT sum(x), avg(x) FROM traffic GROUP BY window(ts, '5 seconds')"
+    answer = oracle(table, subscriptions=[Subscription("s", sql=sql)])
+    told = answer.notifications
+    assert told.column("output").to_pylist() == ["avg(x)"]
+    assert answer.overflows.select(["output", "problem"]).to_pylist() == [
+        {"output": "sum(x)", "problem": "it is beyond the largest double"}
+    ]
+    assert differences(answer, told, answer.deliveries, answer.overflows) == []
+    (missing,) = differences(answer, told, answer.deliveries, answer.overflows.slice(0, 0))
+    assert missing.startswith("not reported")
+    one = told.slice(0, 1).to_pylist()[0]
+    for_nothing = pa.Table.from_pylist([{**one, "output": "sum(x)"}, one], NOTIFICATION_SCHEMA)
+    (unexpected,) = differences(answer, for_nothing, answer.deliveries, answer.overflows)
+    assert unexpected.startswith("unexpected")
+    other = pa.Table.from_pylist(
+        [{**answer.overflows.to_pylist()[0], "output": "avg(x)"}, *answer.overflows.to_pylist()], OVERFLOW_SCHEMA
     )
-    rows = [{**answer.notifications.to_pylist()[0], "value": float("nan"), "exact": '"NaN"'}]
-    assert differences(answer, answer.notifications, answer.deliveries) == []
-    assert differences(answer, pa.Table.from_pylist(rows, NOTIFICATION_SCHEMA), answer.deliveries) == []
+    (reported,) = differences(answer, told, answer.deliveries, other)
+    assert reported.startswith("reported")

@@ -54,7 +54,9 @@ def check_replay(spark: SparkSession, case: tuple[Any, ...], engine: Any) -> Non
         run = run.persist()
     try:
         expected = oracle(events, subscriptions=subscriptions, schema=topics)
-        assert differences(expected, run.notifications.toArrow(), run.deliveries.toArrow()) == []
+        assert (
+            differences(expected, run.notifications.toArrow(), run.deliveries.toArrow(), run.overflows.toArrow()) == []
+        )
         assert run.rejected.count() == 0
     finally:
         run.unpersist()
@@ -85,7 +87,8 @@ def check_stream(spark: SparkSession, case: tuple[Any, ...], cuts: list[int], de
         dropped = job.dropped.toArrow().column("event_id")
         kept = events.filter(pc.invert(pc.is_in(events.column("event_id"), value_set=dropped)))
         expected = oracle(kept, subscriptions=subscriptions, schema=topics)
-        found = differences(expected, job.notifications.toArrow(), job.deliveries.toArrow())
+        tables = (job.notifications, job.deliveries, job.overflows)
+        found = differences(expected, *(table.toArrow() for table in tables))
         if delivery == "revisions":
             # What was worth telling once may no longer be: HAVING then keeps silent, and takes nothing back.
             picky = {one.name for one in subscriptions if "HAVING" in one.sql}

@@ -153,7 +153,9 @@ def test_a_placement_of_ones_own(spark: SparkSession) -> None:
     assert run.placement == "thrifty"
     at_once = Options(delay_us_min=0, delay_us_max=0)
     found = simulate(events, overlay=overlay, subscriptions=asked, placement=thrifty, options=at_once)
-    assert differences(oracle(events, subscriptions=asked), found.notifications, found.deliveries) == []
+    assert (
+        differences(oracle(events, subscriptions=asked), found.notifications, found.deliveries, found.overflows) == []
+    )
     walked = sorted(tuple(row.values()) for row in found.traffic.to_pylist() if row["kind"] != "control")
     assert sorted(tuple(row) for row in run.traffic.collect()) == walked
     assert {"publication", "partial"} <= {row[2] for row in walked}

@@ -46,7 +46,7 @@ def check(case: Case, way: dict[str, Any]) -> None:
     dropped = found.dropped.column("event_id").to_pylist()
     kept = events.filter(pa.array([one not in dropped for one in events.column("event_id").to_pylist()], pa.bool_()))
     expected = oracle(kept, subscriptions=asked, schema={TOPIC: schema})
-    wrong = differences(expected, found.notifications, found.deliveries)
+    wrong = differences(expected, found.notifications, found.deliveries, found.overflows)
     if way["delivery"] == "revisions":
         # What HAVING let pass once may be revised to what it would not, and is not taken back.
         picky = {one.name for one in asked if "HAVING" in one.sql}
@@ -147,9 +147,9 @@ def check_changes(seeds: range, placement: str) -> int:
         }  # fmt: skip
         expected = oracle(events, subscriptions=asked, schema={TOPIC: schema})
         found = simulate(events, options=FAULTY, lateness="1 day", seed=seed, **how)
-        assert differences(expected, found.notifications, found.deliveries) == [], seed
+        assert differences(expected, found.notifications, found.deliveries, found.overflows) == [], seed
         calm = simulate(events, options=AT_ONCE, **how)
-        assert differences(expected, calm.notifications, calm.deliveries) == [], seed
+        assert differences(expected, calm.notifications, calm.deliveries, calm.overflows) == [], seed
         if placement in ALIKE:
             carried = [row for row in calm.traffic.to_pylist() if row["kind"] in ("publication", "partial")]
             assert carried == Placing(overlay, schema, events, asked).traffic(placement), seed

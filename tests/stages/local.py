@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from catchment import Overlay, Subscription
 from catchment.model.events import as_events
-from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 from catchment.model.schema import Schema
 from catchment.stages import (
+    ANSWER_SCHEMA,
     PARTIAL_SCHEMA,
     Active,
     Plan,
@@ -57,8 +58,8 @@ def answers(
     cuts: Iterable[int] = (),
     order: Sequence[int] | None = None,
     compact: bool = False,
-) -> tuple[pa.Table, pa.Table]:
-    """Notifications and deliveries; the partials of the stretches are merged in any order, compacted or not."""
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Notifications, deliveries and overflows; partials of the stretches are merged in any order, compacted or not."""
     plan = compile_plan([Active(one) for one in subscriptions], schemas, overlay)
     merged = Schema({name: kind for schema in schemas.values() for name, kind in schema.attributes.items()})
     partials, deliveries = partials_and_deliveries(as_events(events, merged), plan, cuts)
@@ -68,4 +69,7 @@ def answers(
     if compact:
         rows = pa.Table.from_batches(compact_rows(rows, plan, words=0, oldest_us=None), PARTIAL_SCHEMA)
     finished = finish_rows(rows, plan, selection=Selection())
-    return pa.Table.from_batches(finished.notifications, NOTIFICATION_SCHEMA), deliveries
+    told = pa.Table.from_batches(finished.answers, ANSWER_SCHEMA)
+    is_told = told.column("problem").is_null()
+    overflows = told.filter(pa.compute.invert(is_told)).select(OVERFLOW_SCHEMA.names)
+    return told.filter(is_told).select(NOTIFICATION_SCHEMA.names), deliveries, overflows

@@ -160,6 +160,8 @@ class WindowValue(msgspec.Struct, frozen=True, array_like=True):
     exact: str
     publications: int
     revision: int = 0
+    problem: str | None = None
+    """Why there is no value: it is beyond its type."""
 
 
 class Notified(_Message, frozen=True):
@@ -168,7 +170,10 @@ class Notified(_Message, frozen=True):
     values: tuple[WindowValue, ...]
 
     def __str__(self) -> str:
-        shown = (f"{one.subscription} [{one.start_us}, {one.end_us}) {one.output} = {one.exact}" for one in self.values)
+        shown = (
+            f"{one.subscription} [{one.start_us}, {one.end_us}) {one.output} = {one.problem or one.exact}"
+            for one in self.values
+        )
         return f"notify {'; '.join(shown)}"
 
 

@@ -18,7 +18,7 @@ from catchment.matching import layout
 from catchment.matching.layout import COLUMN_FIELDS, DATA, FLOAT64, INT64, UTF8, VALUES
 from catchment.matching.memory import Array, compiled, load_i64
 from catchment.model.errors import EventError
-from catchment.model.schema import Schema, Type
+from catchment.model.schema import DECIMALS_ACCEPTED, Schema, Type
 from catchment.model.times import microseconds
 
 __all__ = ["Plan", "columns_of", "columns_of_event"]
@@ -45,8 +45,8 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _ACCEPTED = {
     Type.BOOL: "bool",
-    Type.INT: "integers of any width",
-    Type.FLOAT: "float, double, decimal or integers",
+    Type.INT: f"integers of any width, {DECIMALS_ACCEPTED}",
+    Type.FLOAT: f"float, double, integers, {DECIMALS_ACCEPTED}",
     Type.STRING: "string, large_string or a dictionary of them",
     Type.TIMESTAMP: "timestamp of any unit, or date",
 }
@@ -97,7 +97,10 @@ def _readable(found: pa.DataType, kind: Type) -> tuple[int, int, int] | pa.DataT
         return (INT64, 1_000, 0) if pa.types.is_date64(found) else None
     if found in table[kind]:
         return table[kind][found], 1, 0
-    if kind is Type.FLOAT and (pa.types.is_decimal(found) or pa.types.is_float16(found)):
+    if pa.types.is_decimal(found):
+        means = Type.of_decimal(found.precision, found.scale)
+        return kind.arrow if means is kind or (means is Type.INT and kind is Type.FLOAT) else None
+    if kind is Type.FLOAT and pa.types.is_float16(found):
         return pa.float64()
     return pa.large_string() if kind is Type.STRING and pa.types.is_string_view(found) else None
 
@@ -130,6 +133,8 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         # Arrow casts not every dictionary; its values and their selection it can do apart.
         column = column.dictionary.cast(kind).take(column.indices)
+    if pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
+        column = column.cast(pa.string())  # by its text, as Arrow's own cast is not rounded correctly
     return column.cast(kind)
 
 

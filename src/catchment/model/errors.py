@@ -5,7 +5,7 @@
     ├── SubscriptionError      SQL that is no subscription: clause, topic, attribute, type, window
     ├── SchemaError            a topic or column whose type no subscription can use
     ├── EventError             data that is no event: NaN, wrong type, missing column, time out of range
-    ├── AggregateOverflowError an integer sum that does not fit 64 bits
+    ├── AggregateOverflowError a value beyond its type; met only inside, as it is reported and not raised
     ├── FrameError             bytes that are no message, or of another version
     ├── OverlayError           a broker or link that is not there, or an overlay in pieces
     ├── ConfigurationError     a TOML file, option or environment that says something impossible
@@ -50,7 +50,7 @@ class EventError(CatchmentError):
 
 
 class AggregateOverflowError(CatchmentError):
-    """A sum of integers beyond 64 bits; wrapping around would be a wrong answer."""
+    """A value beyond its type: a sum of integers beyond 64 bits, a real number beyond the largest double."""
 
 
 class FrameError(CatchmentError):

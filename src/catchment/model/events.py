@@ -23,13 +23,14 @@ Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 def attribute_schema(columns: pa.Schema) -> Schema:
     """What the columns of publications say about attributes; a column of another type is no attribute."""
     found = {}
+    unusable = {}
     for column in columns:
         if column.name not in RESERVED_COLUMNS:
             try:
                 found[column.name] = Type.of(column.type, attribute=column.name)
             except SchemaError:
-                continue
-    return Schema(found)
+                unusable[column.name] = str(column.type)
+    return Schema(found, unusable=unusable)
 
 
 def as_events(table: Columns, schema: Schema) -> pa.Table:
@@ -54,6 +55,8 @@ def _cast(name: str, column: pa.ChunkedArray | pa.Array, kind: Type) -> pa.Chunk
     given = None if pa.types.is_null(column.type) else Type.of(column.type, attribute=name)
     if given not in (None, kind) and not (given is Type.INT and kind is Type.FLOAT):
         raise EventError(f"column {name!r} has type {column.type}; accepted is {kind.value}")
+    if pa.types.is_decimal(column.type) and kind is Type.FLOAT:
+        column = column.cast(pa.string())  # by its text, as Arrow's own cast is not rounded correctly
     try:
         return column.cast(kind.arrow)
     except pa.ArrowInvalid as error:

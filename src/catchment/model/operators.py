@@ -28,13 +28,23 @@ from catchment.model.states import (
     REAL_TOTAL,
     TALLY,
     TOP_SKETCH,
+    UP,
     VALUES,
     WHOLE_TOTAL,
     BlobState,
     State,
 )
 
-__all__ = ["OPERATORS", "Measure", "Operator", "checked_sum", "interpolated", "most_frequent"]
+__all__ = [
+    "BEYOND_DOUBLE",
+    "OPERATORS",
+    "Measure",
+    "Operator",
+    "beyond_integer",
+    "checked_sum",
+    "interpolated",
+    "most_frequent",
+]
 
 NUMBERS = (Type.INT, Type.FLOAT)
 ANY = tuple(Type)
@@ -103,10 +113,23 @@ class Operator:
         return state
 
 
+BEYOND_DOUBLE = "it is beyond the largest double"
+
+
+def beyond_integer(total: int) -> str:
+    return f"it is {total}, beyond 64 bits"
+
+
 def checked_sum(total: int) -> int:
     if not -(2**63) <= total < 2**63:
-        raise AggregateOverflowError(f"a sum of integers is {total}; accepted are sums within 64 bits")
+        raise AggregateOverflowError(beyond_integer(total))
     return total
+
+
+def _checked_real(value: float) -> float:
+    if not math.isfinite(value):
+        raise AggregateOverflowError(BEYOND_DOUBLE)
+    return value
 
 
 def interpolated(values: list[Any], fraction: float) -> float | None:
@@ -131,17 +154,26 @@ def most_frequent(values: list[Any]) -> Any:
 def _finish_sum(state: Any, kind: Type) -> int | float | None:
     if not state[0]:
         return None
-    return checked_sum(state[1]) if kind is Type.INT else state[1] + state[2]
+    return checked_sum(state[1]) if kind is Type.INT else _checked_real(_real_sum(state))
 
 
 def _finish_avg(state: Any, kind: Type) -> float | None:
     if not state[0]:
         return None
-    return float(state[1] / state[0] if kind is Type.INT else (state[1] + state[2]) / state[0])
+    if kind is Type.INT:
+        return float(state[1] / state[0])
+    count, total, carry, is_down = state
+    mean: float = (total + carry) / count
+    return mean * UP if is_down else mean
+
+
+def _real_sum(state: Any) -> float:
+    _, total, carry, is_down = state
+    return float((total + carry) * UP if is_down else total + carry)
 
 
 def _finish_variance(state: Any, kind: Type) -> float | None:
-    return state[2] / (state[0] - 1) if state[0] > 1 else None
+    return _checked_real(state[2] / (state[0] - 1)) if state[0] > 1 else None
 
 
 def _finish_deviation(state: Any, kind: Type) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow as pa
 from catchment.model.schema import Type
 from catchment.model.times import timestamp_text
 
-__all__ = ["NOTIFICATION_SCHEMA", "exact_json", "key_text", "number_of"]
+__all__ = ["NOTIFICATION_SCHEMA", "OVERFLOW_SCHEMA", "exact_json", "key_text", "number_of"]
 
 NOTIFICATION_SCHEMA = pa.schema(
     [
@@ -27,6 +26,11 @@ NOTIFICATION_SCHEMA = pa.schema(
     ]
 )
 
+OVERFLOW_SCHEMA = pa.schema(
+    [*(NOTIFICATION_SCHEMA.field(at) for at in range(5)), ("problem", pa.string())],
+)
+"""Values that are beyond their type, which is reported of their subscription instead of a value."""
+
 
 def number_of(value: Any, kind: Type | None) -> float | None:
     """A value as the column `value` holds it: null if it is not a number."""
@@ -36,13 +40,11 @@ def number_of(value: Any, kind: Type | None) -> float | None:
 
 
 def exact_json(value: Any, kind: Type | None) -> str:
-    """A value as the column `exact` holds it: JSON, times as ISO text, what is beyond a double as text."""
+    """A value as the column `exact` holds it: JSON, times as ISO text."""
     if value is None:
         return "null"
     if kind is Type.TIMESTAMP:
         return json.dumps(key_text(value, kind))
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps("Infinity" if value > 0 else "-Infinity" if value < 0 else "NaN")
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from types import MappingProxyType
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from catchment.model.errors import SchemaError
 
-__all__ = ["IMPLICIT_ATTRIBUTES", "RESERVED_COLUMNS", "Schema", "Type"]
+__all__ = ["DECIMALS_ACCEPTED", "IMPLICIT_ATTRIBUTES", "RESERVED_COLUMNS", "TYPES_ACCEPTED", "Schema", "Type"]
 
 
 class Type(Enum):
@@ -44,11 +44,22 @@ class Type(Enum):
         else:
             found = _NAMES.get(str(given).lower())
         if found is None:
-            raise SchemaError(
-                f"attribute {attribute!r} has type {given}; accepted are {', '.join(t.value for t in cls)}"
-            )
+            raise SchemaError(f"attribute {attribute!r} has type {given}; accepted are {TYPES_ACCEPTED}")
         return found
 
+    @classmethod
+    def of_decimal(cls, precision: int, scale: int) -> Type | None:
+        """The type that has every value of a decimal type; None where neither int64 nor a double does."""
+        if scale <= 0 and precision - scale <= WHOLE_DIGITS_MAX:
+            return cls.INT
+        return cls.FLOAT if scale > 0 and precision <= REAL_DIGITS_MAX else None
+
+
+WHOLE_DIGITS_MAX, REAL_DIGITS_MAX = 18, 15
+"""Any number of so many decimal digits is an int64, and is told apart from every other by the double next to it."""
+DECIMALS_ACCEPTED = f"decimals of up to {WHOLE_DIGITS_MAX} digits, or of {REAL_DIGITS_MAX} if they have fractions"
+
+TYPES_ACCEPTED = f"{', '.join(kind.value for kind in Type)}, {DECIMALS_ACCEPTED}"
 
 _ARROW = {
     Type.BOOL: pa.bool_(),
@@ -89,8 +100,10 @@ def _of_arrow(given: pa.DataType) -> Type | None:
         return Type.BOOL
     if pa.types.is_integer(given):
         return Type.INT
-    if pa.types.is_floating(given) or pa.types.is_decimal(given):
+    if pa.types.is_floating(given):
         return Type.FLOAT
+    if pa.types.is_decimal(given):
+        return Type.of_decimal(given.precision, given.scale)
     if pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given):
         return Type.STRING
     if pa.types.is_timestamp(given) or pa.types.is_date(given):
@@ -110,6 +123,10 @@ class Schema:
     """The typed attributes that the events of one topic may have; any may be missing from an event."""
 
     attributes: Mapping[str, Type]
+    case_sensitive: bool = False
+    """Whether a subscription must write the names of attributes in the case that they have here."""
+    unusable: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Columns of the data that are no attributes, and their types, so that who asks for one hears why."""
 
     def __post_init__(self) -> None:
         typed = {name: Type.of(given, attribute=name) for name, given in self.attributes.items()}
@@ -121,12 +138,21 @@ class Schema:
         if isinstance(given, Schema):
             return given
         if isinstance(given, pa.Schema):
-            return cls({field.name: Type.of(field.type, attribute=field.name) for field in given})
+            return cls({column.name: Type.of(column.type, attribute=column.name) for column in given})
         return cls({name: Type.of(kind, attribute=name) for name, kind in given.items()})
 
     def with_implicit(self) -> Schema:
         """This schema and the attributes that every event has."""
-        return Schema({**self.attributes, **IMPLICIT_ATTRIBUTES})
+        return replace(self, attributes={**self.attributes, **IMPLICIT_ATTRIBUTES})
+
+    def resolve(self, name: str) -> str:
+        """The attribute that a subscription means by a name; the name itself if there is none."""
+        if name in self.attributes or self.case_sensitive:
+            return name
+        alike = [attribute for attribute in self.attributes if attribute.lower() == name.lower()]
+        if len(alike) > 1:
+            raise SchemaError(f"{name!r} may mean {' or '.join(map(repr, sorted(alike)))}; write it as one of them")
+        return alike[0] if alike else name
 
     def get(self, attribute: str) -> Type | None:
         return self.attributes.get(attribute)
@@ -147,7 +173,10 @@ class Schema:
         return hash(frozenset(self.attributes.items()))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and dict(self.attributes) == dict(other.attributes)
+        return isinstance(other, Schema) and (self.case_sensitive, dict(self.attributes)) == (
+            other.case_sensitive,
+            dict(other.attributes),
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Schema, (dict(self.attributes),))
+        return (Schema, (dict(self.attributes), self.case_sensitive, dict(self.unusable)))

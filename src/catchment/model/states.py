@@ -12,6 +12,7 @@ the same over whole columns, and a test holds the two together. All verbs take t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import numpy as np
 
 from catchment.model.schema import Type
 
-__all__ = ["STATES", "BlobState", "State", "two_sum"]
+__all__ = ["DOWN", "STATES", "UP", "BlobState", "State", "two_sum"]
 
 Value = bool | int | float | str
 
@@ -45,14 +46,27 @@ def two_sum(total: float, carry: float, value: float) -> tuple[float, float]:
     return new, carry + lost
 
 
+DOWN, UP = 2.0**-200, 2.0**200
+"""Sums that a double cannot hold on the way are kept so many times smaller; no number of events fills that up."""
+
+
 def _add_real_total(state: Any, value: Any, kind: Type) -> Any:
-    count, total, carry = state
-    return (count + 1, *two_sum(total, carry, float(value)))
+    return _merge_real_total(state, (1, float(value), 0.0, 0), kind)
 
 
 def _merge_real_total(left: Any, right: Any, kind: Type) -> Any:
+    """States are (count, sum, what rounding lost of it, whether both are DOWN times their size)."""
+    if left[3] != right[3]:
+        left, right = _scaled_down(left), _scaled_down(right)
     total, carry = two_sum(left[1], left[2] + right[2], right[1])
-    return (left[0] + right[0], total, carry)
+    if not math.isfinite(total):
+        return _merge_real_total(_scaled_down(left), _scaled_down(right), kind)
+    return (left[0] + right[0], total, carry, left[3])
+
+
+def _scaled_down(state: Any) -> Any:
+    count, total, carry, is_down = state
+    return state if is_down else (count, total * DOWN, carry * DOWN, 1)
 
 
 def _merge_moments(left: Any, right: Any, kind: Type) -> Any:
@@ -61,7 +75,7 @@ def _merge_moments(left: Any, right: Any, kind: Type) -> Any:
         return left if n else right
     count, distance = n + m, other_mean - mean
     share = m / count
-    return (count, mean + distance * share, squares + other_squares + distance * distance * n * share)
+    return (count, mean + distance * share, squares + other_squares + distance * (n * share) * distance)
 
 
 def _extreme(choose: Callable[[Any, Any], Any], name: str) -> State:
@@ -80,7 +94,7 @@ WHOLE_TOTAL = State(
     lambda state, value, kind: (state[0] + 1, state[1] + int(value)),
     lambda left, right, kind: (left[0] + right[0], left[1] + right[1]),
 )
-REAL_TOTAL = State("real total", lambda kind: (0, 0.0, 0.0), _add_real_total, _merge_real_total)
+REAL_TOTAL = State("real total", lambda kind: (0, 0.0, 0.0, 0), _add_real_total, _merge_real_total)
 MOMENTS = State(
     "moments",
     lambda kind: (0, 0.0, 0.0),

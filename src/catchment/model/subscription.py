@@ -10,7 +10,7 @@ from typing import Any
 from catchment.model.errors import CatchmentError, ConfigurationError, SubscriptionError, require_type
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
-from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
+from catchment.model.schema import RESERVED_COLUMNS, TYPES_ACCEPTED, Schema, Type
 from catchment.model.window import Window
 
 __all__ = ["Aggregate", "Output", "Query", "Subscription", "listed"]
@@ -67,6 +67,11 @@ class Query:
         full = schema.with_implicit()
         wanted = [column for column in self.columns or () if column not in RESERVED_COLUMNS]
         for attribute in (*self.attributes, *wanted):
+            if attribute in full.unusable:
+                raise SubscriptionError(
+                    f"attribute {attribute!r} has type {full.unusable[attribute]}; accepted are {TYPES_ACCEPTED}: "
+                    "cast the column"
+                )
             if attribute not in full:
                 known = ", ".join(sorted(full))
                 raise SubscriptionError(f"topic {self.topic!r} has no attribute {attribute!r}; it has {known}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 
 __all__ = ["Answer", "Line", "differences"]
 
@@ -27,12 +26,14 @@ class Line:
     publications: int
     low: float | None
     high: float | None
+    problem: str | None = None
+    """What is reported instead of the value, if it is beyond its type."""
+    is_borderline: bool = False
+    """Whether telling and reporting are both right."""
 
     def accepts(self, value: float | None, exact: str) -> bool:
         if self.low is None or self.high is None:
             return value == self.value and json.loads(exact) == json.loads(self.exact)
-        if (self.low, self.high) == (-math.inf, math.inf):
-            return True
         precise = json.loads(exact)
         # Both columns are held to the bounds, as a reader may use either.
         return (
@@ -46,29 +47,35 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Notifications and deliveries of the oracle."""
+    """Notifications, deliveries and overflows of the oracle."""
 
     lines: list[Line]
+    """What is told."""
+    overflown: list[Line]
+    """What is reported, as its value is beyond its type."""
     delivered: list[tuple[str, Any]]
     event_id_type: pa.DataType
 
     @property
     def notifications(self) -> pa.Table:
-        rows = [
-            {
-                "subscription": line.key[0],
-                "window_start": line.key[1],
-                "window_end": line.key[2],
-                "group": list(line.key[3]),
-                "output": line.key[4],
-                "value": line.value,
-                "exact": line.exact,
-                "publications": line.publications,
-                "revision": 0,
-            }
-            for line in sorted(self.lines, key=lambda line: repr(line.key))
-        ]
-        return pa.Table.from_pylist(rows, NOTIFICATION_SCHEMA)
+        return pa.Table.from_pylist(
+            [
+                {
+                    **_place(line),
+                    "value": line.value,
+                    "exact": line.exact,
+                    "publications": line.publications,
+                    "revision": 0,
+                }
+                for line in sorted(self.lines, key=lambda line: repr(line.key))
+            ],
+            NOTIFICATION_SCHEMA,
+        )
+
+    @property
+    def overflows(self) -> pa.Table:
+        found = sorted(self.overflown, key=lambda line: repr(line.key))
+        return pa.Table.from_pylist([{**_place(line), "problem": line.problem} for line in found], OVERFLOW_SCHEMA)
 
     @property
     def deliveries(self) -> pa.Table:
@@ -76,9 +83,18 @@ class Answer:
         return pa.Table.from_pylist([{"subscription": s, "event_id": e} for s, e in self.delivered], schema)
 
 
-def differences(answer: Answer, notifications: pa.Table, deliveries: pa.Table) -> list[str]:
-    """How an engine's results differ from the oracle's: its last value of every window, and its deliveries."""
+def _place(line: Line) -> dict[str, Any]:
+    name, start, end, group, output = line.key
+    return {"subscription": name, "window_start": start, "window_end": end, "group": list(group), "output": output}
+
+
+def differences(
+    answer: Answer, notifications: pa.Table, deliveries: pa.Table, overflows: pa.Table | None = None
+) -> list[str]:
+    """How an engine's results differ from the oracle's: its last value of every window, its deliveries, its reports."""
     expected = {line.key: line for line in answer.lines}
+    reported = {line.key: line for line in answer.overflown}
+    either = {line.key for line in (*answer.lines, *answer.overflown) if line.is_borderline}
     got: dict[Key, tuple[int, float | None, str, int]] = {}
     found: list[str] = []
     columns = ["revision", "value", "exact", "publications"]
@@ -88,16 +104,28 @@ def differences(answer: Answer, notifications: pa.Table, deliveries: pa.Table) -
             found.append(f"notified twice: {key}")
         if key not in got or row[0] > got[key][0]:
             got[key] = row
-    found += [f"missing: {line}" for key, line in expected.items() if key not in got]
-    found += [f"unexpected: {key} = {got[key]}" for key in got if key not in expected]
+    found += [f"missing: {line}" for key, line in expected.items() if key not in got and key not in either]
+    found += [f"unexpected: {key} = {got[key]}" for key in got if key not in expected and key not in either]
     for key, (_, value, exact, publications) in got.items():
         line = expected.get(key)
         if line is not None and (not line.accepts(value, exact) or publications != line.publications):
             found.append(f"expected {line}, got {value} ({exact}) over {publications} publications")
+    if overflows is not None:
+        given_problems = dict(zip(_keys(overflows), overflows.column("problem").to_pylist(), strict=True))
+        found += _different_overflows(reported, given_problems, either)
     wanted = Counter(answer.delivered)
     given = Counter(zip(*(deliveries.column(n).to_pylist() for n in ("subscription", "event_id")), strict=True))
     found += [f"not delivered: {pair} x{count}" for pair, count in (wanted - given).items()]
     found += [f"delivered too often: {pair} x{count}" for pair, count in (given - wanted).items()]
+    return found
+
+
+def _different_overflows(expected: dict[Key, Line], got: dict[Key, str], either: set[Key]) -> list[str]:
+    found = [f"not reported: {line}" for key, line in expected.items() if key not in got and key not in either]
+    found += [f"reported: {key}: {got[key]}" for key in got if key not in expected and key not in either]
+    for key, line in expected.items():
+        if got.get(key, line.problem) != line.problem:
+            found.append(f"expected the report {line}, got {got[key]}")
     return found
 
 

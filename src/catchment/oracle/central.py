@@ -64,7 +64,9 @@ def oracle(
             deliveries += [(life.subscription.name, arrived.ids[row]) for row in rows]
         else:
             lines += _windows(life, query.aggregate, rows, arrived, known[topic].with_implicit())
-    return Answer(lines, deliveries, arrived.table.schema.field("event_id").type)
+    told = [line for line in lines if line.problem is None]
+    reported = [line for line in lines if line.problem is not None]
+    return Answer(told, reported, deliveries, arrived.table.schema.field("event_id").type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,10 @@ class _Arrived:
         return len(self.table)
 
     def _drop_repeats(self) -> None:
-        """The same id at the same broker at most 120 s after the last one is the same event."""
-        last: dict[tuple[Any, Any], int] = {}
+        """The same id of a topic at the same broker at most 120 s after the last one is the same event."""
+        last: dict[tuple[Any, Any, Any], int] = {}
         for row in sorted(np.flatnonzero(self.accepted), key=lambda r: self.times[r]):
-            key = (self.brokers[row], self.ids[row])
+            key = (self.topics[row], self.brokers[row], self.ids[row])
             if key in last and self.times[row] - last[key] <= DEDUPLICATION_US:
                 self.accepted[row] = False
             last[key] = self.times[row]
@@ -183,28 +185,33 @@ def _lines_of_window(
     for measure in asked.measures:
         values = [1] * len(rows) if measure.attribute is None else [arrived.column(measure.attribute)[r] for r in rows]
         results[measure] = measured(measure, [v for v in values if v is not None], _kind_of(measure, schema))
+    start, end = asked.window.bounds_us(number)
+    texts = sorted((key, key_text(value, schema[key])) for key, value in zip(asked.group_keys, group, strict=True))
+
+    def line(output: str, measure: Measure) -> Line:
+        result = results[measure]
+        kind = measure.result(_kind_of(measure, schema))
+        return Line(
+            key=(name, start, end, tuple(texts), output),
+            value=number_of(result.value, kind),
+            exact=exact_json(result.value, kind),
+            publications=len(rows),
+            low=result.low,
+            high=result.high,
+            problem=result.problem,
+            is_borderline=result.is_borderline,
+        )
+
     if asked.having is not None:
+        # Whether such a window is worth telling cannot be known.
+        undecidable = [line(str(measure), measure) for measure in asked.having_measures if results[measure].problem]
+        if undecidable:
+            return undecidable[:1]
         facts = {str(measure): results[measure].value for measure in asked.having_measures}
         facts.update(zip(asked.group_keys, group, strict=True))
         if not asked.having.matches(facts):
             return []
-    start, end = asked.window.bounds_us(number)
-    texts = sorted((key, key_text(value, schema[key])) for key, value in zip(asked.group_keys, group, strict=True))
-    lines = []
-    for output in asked.outputs:
-        result = results[output.measure]
-        kind_of_result = output.measure.result(_kind_of(output.measure, schema))
-        lines.append(
-            Line(
-                key=(name, start, end, tuple(texts), output.name),
-                value=number_of(result.value, kind_of_result),
-                exact=exact_json(result.value, kind_of_result),
-                publications=len(rows),
-                low=result.low,
-                high=result.high,
-            )
-        )
-    return lines
+    return [line(output.name, output.measure) for output in asked.outputs]
 
 
 def _lives(subscriptions: Iterable[Subscription], changes: Sequence[Change], count: int) -> list[_Life]:

@@ -7,12 +7,11 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from catchment.model.errors import AggregateOverflowError
-from catchment.model.operators import Measure
+from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer
 from catchment.model.schema import Type
 
 __all__ = ["Result", "measured"]
@@ -27,14 +26,15 @@ HLL_ERROR = 0.07
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A value, and for numbers what is near enough to it.
-
-    Infinite bounds are where a total on the way to the value may be beyond a double: then any answer is right.
-    """
+    """A value, and for numbers what is near enough to it."""
 
     value: Any
     low: float | None = None
     high: float | None = None
+    problem: str | None = None
+    """What is reported instead of the value, if it is beyond its type."""
+    is_borderline: bool = False
+    """So near to the end of its type that rounding decides whether it is told or reported: both are right."""
 
 
 def measured(measure: Measure, values: list[Any], kind: Type) -> Result:
@@ -42,20 +42,21 @@ def measured(measure: Measure, values: list[Any], kind: Type) -> Result:
     return _MEASURES[measure.operator](values, kind, *measure.parameters)
 
 
-def _real(value: Fraction, values: list[Any], slack: float = 0.0) -> Result:
-    """A result within the promised tolerance of its exact value, or within a wider one."""
-    total = sum(abs(Fraction(v)) for v in values)
-    if total > DOUBLE_MAX or abs(value) > DOUBLE_MAX:
-        return Result(_double(value), -math.inf, math.inf)
+def _real(value: Fraction, values: list[Any], slack: float = 0.0, *, way: Fraction | None = None) -> Result:
+    """A result within the promised tolerance of its exact value, or within a wider one.
+
+    `way` is what has to fit a double to come to the value; without it, the value itself.
+    """
+    largest = abs(value if way is None else way)
+    is_borderline = abs(largest - DOUBLE_MAX) <= DOUBLE_MAX * Fraction(TOLERANCE)
+    if largest > DOUBLE_MAX:
+        return Result(
+            float(min(max(value, -DOUBLE_MAX), DOUBLE_MAX)), -math.inf, math.inf, BEYOND_DOUBLE, is_borderline
+        )
     nearest = float(value)
-    slack = max(slack, TOLERANCE * max(abs(nearest), float(total / len(values))))
-    return Result(nearest, nearest - slack, nearest + slack)
-
-
-def _double(value: Fraction) -> float:
-    if abs(value) <= DOUBLE_MAX:
-        return float(value)
-    return math.inf if value > 0 else -math.inf
+    mean = float(sum(abs(Fraction(v)) for v in values) / len(values))
+    slack = max(slack, TOLERANCE * max(abs(nearest), mean))
+    return Result(nearest, nearest - slack, nearest + slack, is_borderline=is_borderline)
 
 
 def _sum(values: list[Any], kind: Type) -> Result:
@@ -64,9 +65,8 @@ def _sum(values: list[Any], kind: Type) -> Result:
     if kind is Type.FLOAT:
         return _real(sum(map(Fraction, values), Fraction()), values)
     total = sum(values)
-    if not -(2**63) <= total < 2**63:
-        raise AggregateOverflowError(f"a sum of integers is {total}; accepted are sums within 64 bits")
-    return Result(total)
+    is_within = -(2**63) <= total < 2**63
+    return Result(total) if is_within else Result(None, problem=beyond_integer(total))
 
 
 def _avg(values: list[Any], kind: Type) -> Result:
@@ -77,20 +77,20 @@ def _variance(values: list[Any], kind: Type) -> Result:
     if len(values) < 2:
         return Result(None)
     exact = statistics.variance([Fraction(v) for v in values])
-    if sum(Fraction(v) ** 2 for v in values) > DOUBLE_MAX / 4:
-        return Result(_double(exact), -math.inf, math.inf)
+    squares = exact * (len(values) - 1)
+    if squares > DOUBLE_MAX:
+        return _real(exact, values, way=squares)
     # A mean in doubles is off by its own rounding, and each deviation with it: mean · deviation is what squares lose.
     mean = float(sum(abs(Fraction(v)) for v in values) / len(values))
-    return _real(exact, values, TOLERANCE * mean * math.sqrt(exact))
+    return _real(exact, values, TOLERANCE * mean * math.sqrt(exact), way=squares)
 
 
 def _deviation(values: list[Any], kind: Type) -> Result:
-    if len(values) < 2:
-        return Result(None)
     variance = _variance(values, kind)
-    if variance.high == math.inf:
-        return Result(math.sqrt(variance.value), -math.inf, math.inf)
-    return _real(Fraction(math.sqrt(variance.value)), values)
+    if variance.value is None or variance.problem is not None:
+        return variance
+    deviation = _real(Fraction(math.sqrt(variance.value)), values)
+    return replace(deviation, is_borderline=variance.is_borderline)
 
 
 def _extreme(choose: Callable[[list[Any]], Any]) -> Callable[..., Result]:

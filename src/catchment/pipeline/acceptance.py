@@ -9,31 +9,47 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import DataFrame
 
-from catchment.model.rendering import literal_sql, name_sql
 from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
-from catchment.stages import HEADER_BYTES, REASON, SIZE, Plan, Wanted
+from catchment.pipeline.columns import attribute_of, column_of, spark_literal
+from catchment.stages import HEADER_BYTES, Plan, Wanted
 
-__all__ = ["accepted", "for_a_pass", "judged"]
+__all__ = ["LARGEST_DOUBLE", "REASON", "SIZE", "accepted", "for_a_pass", "judged", "used_columns"]
+
+REASON = "reason"
+"""Why a publication is no event; null if it is one."""
+SIZE = "size"
+"""How large a publication is on the wire."""
 
 LARGEST_DOUBLE = "1.7976931348623157E308D"
 
+_RANGES = {
+    "double": ("abs({})", None, LARGEST_DOUBLE, "is NaN or infinite"),
+    "timestamp": ("unix_micros({})", TIME_MIN_US, TIME_MAX_US, "is outside of the years 1 to 9999"),
+}
+"""By type: what must lie between which ends, and what is said if not. To Spark a NaN is beyond every number."""
+
 
 def accepted(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
-    """Prepared publications with nothing wrong that some subscription could be about, in the columns that it needs.
+    """Prepared publications with nothing wrong that some subscription could be about.
 
     Columns that are known to be `complete` are not asked whether something is missing in them.
     """
-    topics = ", ".join(literal_sql(topic) for topic in plan.topics) or "NULL"
-    used = {"ts", *_used(plan)}
-    if len(plan.topics) > 1:
-        used.add("topic")
+    topics = ", ".join(spark_literal(topic) for topic in plan.topics) or "NULL"
     kept = publications.where(f"topic IN ({topics})")
     known = {_missing(name) for name in complete}
     for problem in _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None):
         if problem not in known:
             kept = kept.where(f"NOT ({problem})")
-    return kept.select(*(name_sql(name) for name in publications.columns if name in used))
+    return kept
+
+
+def used_columns(publications: DataFrame, plan: Plan) -> list[str]:
+    """The columns that answering aggregate subscriptions needs."""
+    used = {"ts", *_used(plan)}
+    if len(plan.topics) > 1:
+        used.add("topic")
+    return [name for name in publications.columns if name in used]
 
 
 def judged(
@@ -41,7 +57,7 @@ def judged(
 ) -> DataFrame:
     """Prepared publications, each with what is wrong with it and, if asked, its size on the wire."""
     problems = _problems(publications, schemas, brokers)
-    reason = " ".join(f"WHEN {problem} THEN {literal_sql(said)}" for problem, said in problems.items())
+    reason = " ".join(f"WHEN {problem} THEN {said}" for problem, said in problems.items())
     sizes = [f"{_size(publications)} AS {SIZE}"] if measured else []
     return publications.selectExpr("*", f"CASE {reason} END AS {REASON}", *sizes)
 
@@ -55,48 +71,75 @@ def for_a_pass(judged: DataFrame, plan: Plan, wanted: Wanted, watermark_us: int 
     if watermark_us is not None:
         told += f" OR unix_micros(ts) < {watermark_us}"
     used = {"topic", "broker", "ts", REASON, *_used(plan), *([SIZE] if wanted.sizes else [])}
-    columns = [name_sql(name) for name in judged.columns if name in used]
+    columns = [name for name in judged.columns if name in used]
     return judged.selectExpr(f"CASE WHEN {told} THEN event_id END AS event_id", *columns)
 
 
 def _used(plan: Plan) -> set[str]:
-    return {name for topic in plan.topics.values() for name in topic.schema}
+    return {column_of(name) for topic in plan.topics.values() for name in topic.schema}
 
 
 def _problems(
     publications: DataFrame, schemas: Mapping[str, Schema], brokers: Collection[str] | None
 ) -> dict[str, str]:
-    """What makes a publication no event, and what is then said; the first that holds counts."""
-    found = {_missing(name): f"{name} is missing" for name in RESERVED_COLUMNS}
+    """What makes a publication no event, and what is then said, both as SQL; the first that holds counts."""
+    found = {_missing(name): spark_literal(f"{name} is missing") for name in RESERVED_COLUMNS}
     if "*" not in schemas:
-        found[f"topic NOT IN ({_list(schemas)})"] = f"unknown topic; known are {', '.join(sorted(schemas))}"
+        known = ", ".join(sorted(schemas))
+        found[f"topic NOT IN ({_list(schemas)})"] = spark_literal(f"unknown topic; known are {known}")
     if brokers is not None:
-        found[f"broker NOT IN ({_list(brokers)})"] = "the broker is not in the overlay"
-    for name, kind in publications.dtypes:
-        column = name_sql(name)
-        if kind == "double":
-            outside = f"{column} NOT BETWEEN -{LARGEST_DOUBLE} AND {LARGEST_DOUBLE}"
-            found[f"coalesce({outside}, FALSE)"] = f"{name} is NaN or infinite"
-        elif kind == "timestamp":
-            outside = f"unix_micros({column}) NOT BETWEEN {TIME_MIN_US} AND {TIME_MAX_US}"
-            found[f"coalesce({outside}, FALSE)"] = f"{name} is outside of the years 1 to 9999"
+        found[f"broker NOT IN ({_list(brokers)})"] = spark_literal("the broker is not in the overlay")
+    outside = _outside(publications)
+    if outside is not None:
+        found[outside[0]] = outside[1]
     return found
 
 
+def _outside(publications: DataFrame) -> tuple[str, str] | None:
+    """Whether some value is beyond the range of its type, and which one.
+
+    One function over all columns of a type: a condition for each would be too much for Spark where there are thousands.
+    """
+    kinds = dict(publications.dtypes)
+    beyond = []
+    for kind, (number, low, high, _) in _RANGES.items():
+        numbers = [number.format(column) for column, given in kinds.items() if given == kind]
+        if numbers:
+            beyond.append(f"{_of_all('greatest', numbers)} > {high}")
+        if numbers and low is not None:
+            beyond.append(f"{_of_all('least', numbers)} < {low}")
+    if not beyond:
+        return None
+    said = []
+    for column, kind in kinds.items():
+        if kind in _RANGES:
+            number, low, high, problem = _RANGES[kind]
+            value = number.format(column)
+            condition = f"{value} > {high}" if low is None else f"{value} NOT BETWEEN {low} AND {high}"
+            said.append(f"CASE WHEN {condition} THEN {spark_literal(f'{attribute_of(column)} {problem}')} END")
+    return f"coalesce({' OR '.join(beyond)}, FALSE)", _of_all("coalesce", said)
+
+
+def _of_all(function: str, values: list[str]) -> str:
+    return values[0] if len(values) == 1 else f"{function}({', '.join(values)})"
+
+
 def _missing(name: str) -> str:
-    return f"{name_sql(name)} IS NULL"
+    return f"{name} IS NULL"
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(literal_sql(name) for name in sorted(names))
+    return ", ".join(spark_literal(name) for name in sorted(names))
 
 
 def _size(publications: DataFrame) -> str:
-    """As `stages.matching.event_bytes`."""
+    """As `stages.measuring.event_bytes`."""
     sizes = [f"{HEADER_BYTES}L"]
-    for name, kind in publications.dtypes:
-        if name not in RESERVED_COLUMNS:
-            column = name_sql(name)
+    for column, kind in publications.dtypes:
+        if column not in RESERVED_COLUMNS:
             size = f"octet_length({column}) + 4" if kind == "string" else "1" if kind == "boolean" else "8"
             sizes.append(f"CASE WHEN {column} IS NULL THEN 0 ELSE {size} END")
-    return " + ".join(sizes)
+    # In pairs, as a sum of thousands one after the other is nested too deeply for Spark.
+    while len(sizes) > 1:
+        sizes = [f"({' + '.join(sizes[at : at + 2])})" for at in range(0, len(sizes), 2)]
+    return sizes[0]

@@ -24,7 +24,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.subscription import Subscription
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.overlay.placement import Strategy
@@ -35,11 +34,21 @@ from catchment.pipeline.placing import OngoingTraffic, lots_by_topic
 from catchment.pipeline.publications import Catalog, deduplicated_against
 from catchment.pipeline.sinks import BatchResults, Sink
 from catchment.pipeline.traffic import Sent, needs_lots, publications_of, traffic_of
-from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan, pass_schema
+from catchment.stages import (
+    ANSWER_SCHEMA,
+    LOT_KINDS,
+    PACKED_SCHEMA,
+    Active,
+    Plan,
+    Selection,
+    Wanted,
+    compile_plan,
+    pass_schema,
+)
 
 __all__ = ["HEARTBEAT", "MicroBatches", "StoppedError", "now_us"]
 
-HEARTBEAT = "_heartbeat"
+HEARTBEAT = "heartbeat"
 """Marks the rows that only keep batches coming."""
 LIVE_FOLDERS_MAX = 12
 """Beyond this many, the live state is written anew as one folder."""
@@ -334,17 +343,21 @@ class MicroBatches:
         batch: int,
         present: set[str],
     ) -> None:
-        notifications, sent = self._empty(NOTIFICATION_SCHEMA), None
+        answers, sent = self._empty(ANSWER_SCHEMA), None
         kept: list[DataFrame] = []
         revision = batch if self.revises else 0
         if partials is not None and selection is not None:
             present = present | {"notifications"}
             if self.overlay is None:
-                notifications = shared_pass.finish(partials, broadcast, selection, revision)
+                answers = shared_pass.finish(partials, broadcast, selection, revision).persist()
+                kept.append(answers)
             else:
                 both = shared_pass.told(partials, broadcast, selection, revision, self._words).persist()
-                notifications, sent = shared_pass.notifications_of(both), shared_pass.messages_of(both)
+                answers, sent = shared_pass.answers_of(both), shared_pass.messages_of(both)
                 kept.append(both)
+        overflows = shared_pass.overflows_of(answers)
+        if kept and overflows.count():
+            present = present | {"overflows"}
         traffic = self._empty(LINK_TRAFFIC_SCHEMA)
         if self.overlay is not None and carried is not None:
             table = traffic_of(topic_tree(self.overlay), self.strategy, carried, sent)
@@ -352,7 +365,8 @@ class MicroBatches:
                 present = present | {"traffic"}
                 traffic = self.spark.createDataFrame(table.to_pandas(), from_arrow_schema(LINK_TRAFFIC_SCHEMA))
         results = BatchResults(
-            notifications=notifications,
+            notifications=shared_pass.notifications_of(answers),
+            overflows=overflows,
             deliveries=_listed(rows, "delivery", "subscription"),
             dropped=_listed(rows, "late", "broker"),
             rejected=_listed(rows, "refused", "reason"),

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema
+from catchment.pipeline.columns import map_in_arrow
 from catchment.workloads import (
     STOCK_SCHEMA,
     TRAFFIC_SCHEMA,
@@ -128,7 +128,7 @@ def _mapped(chunks: DataFrame, source: Generated) -> DataFrame:
         for batch in batches:
             yield from _chunks(source, batch.column("chunk").to_pylist())
 
-    return chunks.mapInArrow(make, from_arrow_schema(publication_schema(source.schema)))
+    return map_in_arrow(chunks, make, publication_schema(source.schema))
 
 
 def _chunks(source: Generated, numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:

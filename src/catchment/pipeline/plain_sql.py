@@ -1,6 +1,6 @@
 """A handful of questions as plain Spark SQL.
 
-    scan ─ which questions match? ─ aggregate by (question, slice) ─ slices to windows ─ aggregate by window ─► values
+    scan ─ which questions match? ─ aggregate by (question, slice) ─ slices to windows ─ aggregate by window ─► answers
 
 Questions of one layout (topic, window, group keys) share a scan. Every matched event updates the states of all of them,
 which is cheap as long as they are few.
@@ -10,34 +10,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from catchment.model.operators import Measure
-from catchment.model.rendering import filter_sql, literal_sql, name_sql
-from catchment.model.results import NOTIFICATION_SCHEMA
-from catchment.model.schema import Type
+from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer
+from catchment.model.states import DOWN, UP
 from catchment.model.window import Window
-from catchment.pipeline.acceptance import accepted
-from catchment.stages import Plan
+from catchment.pipeline.acceptance import LARGEST_DOUBLE, accepted, used_columns
+from catchment.pipeline.columns import column_of, condition_sql, spark_literal
+from catchment.stages import ANSWER_SCHEMA, Plan
 from catchment.stages.plan import Asker, Layout, Part, Question
 
-__all__ = ["plain_notifications"]
+__all__ = ["plain_answers"]
 
 
-def plain_notifications(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
-    """The notifications of all questions that `planner.obstacle_to_plain_sql` lets through."""
+def plain_answers(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
+    """The answers to all questions that `planner.obstacle_to_plain_sql` lets through, as ANSWER_SCHEMA."""
     alike: dict[tuple[str, Layout], list[Question]] = defaultdict(list)
     for question in plan.questions.values():
         alike[question.topic, question.layout].append(question)
     if not alike:
-        return publications.sparkSession.createDataFrame([], from_arrow_schema(NOTIFICATION_SCHEMA))
+        return publications.sparkSession.createDataFrame([], from_arrow_schema(ANSWER_SCHEMA))
     answers = []
     for (topic, layout), questions in alike.items():
-        of_topic = publications.where(f"topic = {literal_sql(topic)}")
+        of_topic = publications.where(f"topic = {spark_literal(topic)}")
         answers.append(_answered(of_topic, plan, layout, questions, complete))
     return reduce(DataFrame.unionAll, answers)
 
@@ -45,38 +45,40 @@ def plain_notifications(publications: DataFrame, plan: Plan, complete: Collectio
 def _answered(
     publications: DataFrame, plan: Plan, layout: Layout, questions: list[Question], complete: Collection[str]
 ) -> DataFrame:
-    window, keys = layout.window, [name_sql(name) for name in layout.group_keys]
-    states = {part: f"_state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
-    conditions = [f"({filter_sql(question.where)})" for question in questions]
+    window, keys = layout.window, [column_of(name) for name in layout.group_keys]
+    states = {part: f"state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
+    conditions = [f"({condition_sql(question.where)})" for question in questions]
     numbered = ", ".join(f"CASE WHEN {condition} THEN {at} END" for at, condition in enumerate(conditions))
     # What satisfies the only question needs no second look.
     which = f"explode(array({numbered}))" if len(questions) > 1 else "0"
     # Few publications satisfy a question, so it is asked before whether they are events at all.
     events = accepted(publications.where(" OR ".join(conditions)), plan, complete)
-    matched = events.selectExpr("*", f"{which} AS _question", f"{_slice(window)} AS _slice").where(
-        "_question IS NOT NULL"
+    columns = used_columns(publications, plan)
+    matched = events.selectExpr(*columns, f"{which} AS question", f"{_slice(window)} AS slice").where(
+        "question IS NOT NULL"
     )
-    sliced = _aggregated(matched, ["_question", "_slice", *keys], _created(states))
+    sliced = _aggregated(matched, ["question", "slice", *keys], _created(states))
     if len(questions) == 1 and not keys:
         # One question has few slices: to put them together where they are is quicker than to spread them once more.
         sliced = sliced.coalesce(1)
-    spread = sliced.selectExpr("*", f"explode({_windows(window)}) AS _window")
-    merged = _aggregated(spread, ["_question", "_window", *keys], _merged(states))
-    group = ", ".join(f"{literal_sql(name)}, CAST({name_sql(name)} AS STRING)" for name in layout.group_keys)
-    told = " ".join(f"WHEN {at} THEN {_told(question)}" for at, question in enumerate(questions))
-    start = f"_window * {window.shift_us}"
+    spread = sliced.selectExpr("*", f"explode({_windows(window)}) AS window")
+    merged = _aggregated(spread, ["question", "window", *keys], _merged(states))
+    group = ", ".join(f"{spark_literal(name)}, CAST({column_of(name)} AS STRING)" for name in layout.group_keys)
+    finished = _finished(questions, states)
+    told = " ".join(f"WHEN {at} THEN {_told(question, finished)}" for at, question in enumerate(questions))
+    start = f"window * {window.shift_us}"
     return (
-        merged.selectExpr("*", *_finished(questions, states))
+        merged.selectExpr("*", *(sql for one in finished.values() for sql in one.columns))
         .selectExpr(
             f"timestamp_micros({start}) AS window_start",
             f"timestamp_micros({start} + {window.size_us}) AS window_end",
-            f"map({group}) AS group" if group else "CAST(map() AS MAP<STRING, STRING>) AS group",
-            f"inline(CASE _question {told} END)",
-            "_events AS publications",
+            (f"map({group})" if group else "CAST(map() AS MAP<STRING, STRING>)") + " AS `group`",
+            f"inline(CASE question {told} END)",
+            "events AS publications",
             "0 AS revision",
         )
         .where("worth")
-        .select(*NOTIFICATION_SCHEMA.names)
+        .select(*ANSWER_SCHEMA.names)
     )
 
 
@@ -97,8 +99,8 @@ def _slice(window: Window) -> str:
 def _windows(window: Window) -> str:
     """The numbers of the windows that a slice lies in; a shift is a division by the one or two slices of a step."""
     halvings = window.step - 1
-    first = f"shiftright(_slice - {window.span - window.step}, {halvings})"
-    return f"sequence({first}, shiftright(_slice, {halvings}))"
+    first = f"shiftright(slice - {window.span - window.step}, {halvings})"
+    return f"sequence({first}, shiftright(slice, {halvings}))"
 
 
 # -- states: create and add, merge, finish ----------------------------------------------------------------------------
@@ -108,7 +110,8 @@ _COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     "tally": {},
     # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
     "whole total": {"high": ("sum(shiftright({}, 32))", "sum"), "low": ("sum({} & 4294967295)", "sum")},
-    "real total": {"value": ("sum({})", "sum")},
+    # The second tells the sum where the first is beyond a double, if only on the way.
+    "real total": {"value": ("sum({})", "sum"), "down": (f"sum({{}} * {DOWN!r}D)", "sum")},
     "lowest": {"value": ("min({})", "min")},
     "highest": {"value": ("max({})", "max")},
 }
@@ -116,10 +119,10 @@ _COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
 
 
 def _created(states: dict[Part, str]) -> list[str]:
-    found = ["count(*) AS _events"]
+    found = ["count(*) AS events"]
     for part, name in states.items():
         if part.attribute is not None:
-            attribute = name_sql(part.attribute)
+            attribute = column_of(part.attribute)
             found.append(f"count({attribute}) AS {name}_count")
             columns = _COLUMNS[part.state].items()
             found += [f"{create.format(attribute)} AS {name}_{column}" for column, (create, _) in columns]
@@ -127,7 +130,7 @@ def _created(states: dict[Part, str]) -> list[str]:
 
 
 def _merged(states: dict[Part, str]) -> list[str]:
-    found = ["sum(_events) AS _events"]
+    found = ["sum(events) AS events"]
     for part, name in states.items():
         if part.attribute is not None:
             found.append(f"sum({name}_count) AS {name}_count")
@@ -136,60 +139,112 @@ def _merged(states: dict[Part, str]) -> list[str]:
     return found
 
 
-def _finished(questions: list[Question], states: dict[Part, str]) -> list[str]:
-    """All measures that anyone asks for, each under its own name, as HAVING calls it."""
-    found = {}
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """The columns of a measure's results: the value, null if it is beyond its type, and then the problem."""
+
+    number: int
+    value: str
+    problem: str | None
+    """SQL; None where no value is beyond the type."""
+
+    @property
+    def columns(self) -> list[str]:
+        problem = [] if self.problem is None else [f"{self.problem} AS {self.problem_column}"]
+        return [f"{self.value} AS {self.value_column}", *problem]
+
+    @property
+    def value_column(self) -> str:
+        return f"value{self.number}"
+
+    @property
+    def problem_column(self) -> str:
+        return "CAST(NULL AS STRING)" if self.problem is None else f"problem{self.number}"
+
+
+def _finished(questions: list[Question], states: dict[Part, str]) -> dict[Measure, _Finished]:
+    """All measures that anyone asks for."""
+    found: dict[Measure, _Finished] = {}
     for question in questions:
         for asker in question.askers:
             for measure, position in _measures(asker):
                 part = question.parts[position]
-                found[measure] = f"{_result(measure, part, states[part])} AS {name_sql(str(measure))}"
-    return list(found.values())
+                found[measure] = _Finished(len(found), *_result(measure, part, states[part]))
+    return found
 
 
 def _measures(asker: Asker) -> list[tuple[Measure, int]]:
     return [*((measure, position) for _, measure, position in asker.outputs), *asker.having_measures]
 
 
-def _result(measure: Measure, part: Part, name: str) -> str:
+def _result(measure: Measure, part: Part, name: str) -> tuple[str, str | None]:
+    """The value of a measure, and what is wrong with it, as SQL."""
     if measure.operator == "count":
-        return "_events" if part.attribute is None else f"{name}_count"
+        return ("events" if part.attribute is None else f"{name}_count"), None
+    if part.state == "real total":
+        return _real_result(measure, name)
     if part.state != "whole total":
-        return f"{name}_value / {name}_count" if measure.operator == "avg" else f"{name}_value"
+        return f"{name}_value", None
     if measure.operator == "avg":
-        return f"({name}_high * 4294967296D + {name}_low) / {name}_count"
+        return f"({name}_high * 4294967296D + {name}_low) / {name}_count", None
     high, low = f"({name}_high + shiftright({name}_low, 32))", f"({name}_low & 4294967295)"
+    is_within = f"{high} BETWEEN {-(2**31)} AND {2**31 - 1}"
     total = f"CAST(CAST({name}_high AS DECIMAL(38, 0)) * 4294967296 + {name}_low AS STRING)"
-    message = f"concat('a sum of integers is ', {total}, '; accepted are sums within 64 bits')"
+    before, after = beyond_integer(0).split("0", 1)
     return (
-        f"CASE WHEN {high} BETWEEN {-(2**31)} AND {2**31 - 1} THEN shiftleft({high}, 32) + {low} "
-        f"WHEN {name}_high IS NOT NULL THEN CAST(raise_error({message}) AS BIGINT) END"
+        f"CASE WHEN {is_within} THEN shiftleft({high}, 32) + {low} END",
+        f"CASE WHEN NOT ({is_within}) THEN concat({spark_literal(before)}, {total}, {spark_literal(after)}) END",
     )
+
+
+def _real_result(measure: Measure, name: str) -> tuple[str, str | None]:
+    total, down = f"{name}_value", f"{name}_down"
+    if measure.operator == "avg":
+        total, down = f"{total} / {name}_count", f"{down} / {name}_count"
+    plain = f"abs({name}_value) <= {LARGEST_DOUBLE}"
+    value = f"CASE WHEN {plain} THEN {total} ELSE {down} * {UP!r}D END"
+    if measure.operator == "avg":
+        return value, None
+    beyond = f"abs({value}) > {LARGEST_DOUBLE}"
+    return f"CASE WHEN NOT ({beyond}) THEN {value} END", f"CASE WHEN {beyond} THEN {spark_literal(BEYOND_DOUBLE)} END"
 
 
 # -- what each asker is told ------------------------------------------------------------------------------------------
 
 
-def _told(question: Question) -> str:
+def _told(question: Question, finished: dict[Measure, _Finished]) -> str:
     """An array with a struct for each output of each subscription that asks this question."""
     rows = []
     for asker in question.askers:
-        worth = "TRUE" if asker.having is None else f"coalesce({filter_sql(asker.having)}, FALSE)"
-        for output, measure, position in asker.outputs:
-            value = name_sql(str(measure))
-            fields = {
-                "subscription": literal_sql(asker.name),
-                "output": literal_sql(output),
-                "value": f"CAST({value} AS DOUBLE)",
-                "exact": _exact(value, measure.result(question.parts[position].kind)),
-                "worth": worth,
-            }
-            rows.append("named_struct(" + ", ".join(f"'{name}', {sql}" for name, sql in fields.items()) + ")")
+        worth, undecidable = "TRUE", []
+        if asker.having is not None:
+            columns = {key: column_of(key) for key in question.layout.group_keys}
+            columns |= {str(measure): finished[measure].value_column for measure, _ in asker.having_measures}
+            condition = condition_sql(asker.having, columns.__getitem__)
+            undecidable = [m for m, _ in asker.having_measures if finished[m].problem is not None]
+            known = "".join(f" AND {finished[m].problem_column} IS NULL" for m in undecidable)
+            worth = f"coalesce({condition}, FALSE){known}"
+        for output, measure, _ in asker.outputs:
+            one = finished[measure]
+            rows.append(_row(asker, spark_literal(output), one.value_column, one.problem_column, worth))
+        if undecidable:
+            problems = [finished[measure].problem_column for measure in undecidable]
+            first = " ".join(
+                f"WHEN {problem} IS NOT NULL THEN {spark_literal(str(measure))}"
+                for measure, problem in zip(undecidable, problems, strict=True)
+            )
+            problem = f"coalesce({', '.join(problems)})"
+            rows.append(_row(asker, f"CASE {first} END", "NULL", problem, f"{problem} IS NOT NULL"))
     return f"array({', '.join(rows)})"
 
 
-def _exact(value: str, kind: Type | None) -> str:
-    text = f"CAST({value} AS STRING)"
-    if kind is Type.FLOAT:
-        text = f"CASE WHEN abs({value}) = double('Infinity') THEN concat('\"', {text}, '\"') ELSE {text} END"
-    return f"coalesce({text}, 'null')"
+def _row(asker: Asker, output: str, value: str, problem: str, worth: str) -> str:
+    fields = {
+        "subscription": spark_literal(asker.name),
+        "output": output,
+        "value": f"CAST({value} AS DOUBLE)",
+        "exact": f"coalesce(CAST({value} AS STRING), 'null')",
+        "problem": problem,
+        "worth": worth,
+    }
+    return "named_struct(" + ", ".join(f"'{name}', {sql}" for name, sql in fields.items()) + ")"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from catchment.model.errors import EventError, SchemaError
-from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
+from catchment.model.schema import DECIMALS_ACCEPTED, RESERVED_COLUMNS, Schema, Type
+from catchment.pipeline.columns import column_of
 
 __all__ = ["DEDUPLICATION_SECONDS", "Catalog", "deduplicated", "deduplicated_against", "event_id_type", "prepared"]
 
@@ -28,7 +29,6 @@ _SPARK_TYPES: dict[type[T.DataType], Type] = {
     T.LongType: Type.INT,
     T.FloatType: Type.FLOAT,
     T.DoubleType: Type.FLOAT,
-    T.DecimalType: Type.FLOAT,
     T.StringType: Type.STRING,
     T.TimestampType: Type.TIMESTAMP,
     T.TimestampNTZType: Type.TIMESTAMP,
@@ -44,6 +44,13 @@ _TARGETS: dict[Type, T.DataType] = {
 _EVENT_ID_TYPES = (T.StringType, T.LongType, T.IntegerType)
 
 
+def _type_of(given: T.DataType) -> Type | None:
+    """The type of a column's values; None where no subscription can use them."""
+    if isinstance(given, T.DecimalType):
+        return Type.of_decimal(given.precision, given.scale)
+    return _SPARK_TYPES.get(type(given))
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """The topics and what their events look like; `*` stands for every topic where none is declared."""
@@ -53,13 +60,19 @@ class Catalog:
     @classmethod
     def of(cls, given: Any, publications: DataFrame) -> Catalog:
         """From a schema per topic, one schema for all, or, given nothing, the columns of the publications."""
+        case_sensitive = publications.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        columns = _columns_schema(publications, case_sensitive)
+
+        def read(one: Any) -> Schema:
+            return replace(columns, attributes=Schema.of(one).attributes)
+
         if given is None:
-            return cls({ANY_TOPIC: _columns_schema(publications)})
+            return cls({ANY_TOPIC: columns})
         if isinstance(given, (Schema, pa.Schema)):
-            return cls({ANY_TOPIC: Schema.of(given)})
+            return cls({ANY_TOPIC: read(given)})
         if all(isinstance(one, (Schema, pa.Schema, Mapping)) for one in given.values()):
-            return cls({topic: Schema.of(one) for topic, one in given.items()})
-        return cls({ANY_TOPIC: Schema.of(given)})
+            return cls({topic: read(one) for topic, one in given.items()})
+        return cls({ANY_TOPIC: read(given)})
 
     @property
     def is_open(self) -> bool:
@@ -80,52 +93,67 @@ class Catalog:
 
 
 def prepared(publications: DataFrame, catalog: Catalog) -> DataFrame:
-    """The reserved columns and the catalog's attributes; a column of another type is an error that names it."""
-    columns = {field.name: field.dataType for field in publications.schema}
-    missing = [name for name in RESERVED_COLUMNS if name not in columns]
+    """The reserved columns and the catalog's attributes, under the names of `columns`.
+
+    A column of another type is an error that names it.
+    """
+    given = {field.name: field.dataType for field in publications.schema}
+    if len(given) < len(publications.columns):
+        repeated = sorted(name for name in given if publications.columns.count(name) > 1)
+        raise EventError(f"publications have two columns {', '.join(repeated)}; accepted is each name once")
+    case_sensitive = all(schema.case_sensitive for schema in catalog.schemas.values())
+    meant = Schema(dict.fromkeys(given, Type.STRING), case_sensitive).resolve
+    missing = [name for name in RESERVED_COLUMNS if meant(name) not in given]
     if missing:
         raise EventError(
             f"publications lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
             f"required are {', '.join(RESERVED_COLUMNS)}, then the attributes"
         )
-    if not isinstance(columns["event_id"], _EVENT_ID_TYPES):
-        given = columns["event_id"].simpleString()
-        raise EventError(f"column 'event_id' has type {given}; accepted are string, bigint, int")
-    selected = [
-        F.col("event_id"),
-        _cast("topic", columns["topic"], Type.STRING),
-        _cast("broker", columns["broker"], Type.STRING),
-        _cast("ts", columns["ts"], Type.TIMESTAMP),
+    if not isinstance(given[meant("event_id")], _EVENT_ID_TYPES):
+        kind = given[meant("event_id")].simpleString()
+        raise EventError(f"column 'event_id' has type {kind}; accepted are string, bigint, int")
+    wanted = {"topic": Type.STRING, "broker": Type.STRING, "ts": Type.TIMESTAMP, **catalog.attributes}
+    # By position, as two names may differ in case alone, or be such as Spark's own column functions cannot find.
+    ours = {meant(name): column_of(name) for name in ("event_id", *wanted)}
+    renamed = publications.toDF(*(ours.get(name, f"unused_{at}") for at, name in enumerate(given)))
+    casts = [
+        _cast(name, column_of(name), given[meant(name)], kind) for name, kind in wanted.items() if meant(name) in given
     ]
-    for name, kind in catalog.attributes.items():
-        if name in columns:
-            selected.append(_cast(name, columns[name], kind))
-    return publications.select(*selected)
+    return renamed.selectExpr("event_id", *casts)
 
 
-def _columns_schema(publications: DataFrame) -> Schema:
-    found = {}
+def _columns_schema(publications: DataFrame, case_sensitive: bool) -> Schema:
+    """What the columns say about attributes."""
+    found: dict[str, Type] = {}
+    unusable = {}
     for field in publications.schema:
-        kind = _SPARK_TYPES.get(type(field.dataType))
-        if field.name not in RESERVED_COLUMNS and kind is not None:
+        kind = _type_of(field.dataType)
+        if (field.name if case_sensitive else field.name.lower()) in RESERVED_COLUMNS:
+            continue
+        if kind is None:
+            unusable[field.name] = field.dataType.simpleString()
+        else:
             found[field.name] = kind
-    return Schema(found)
+    return Schema(found, case_sensitive, unusable)
 
 
-def _cast(name: str, given: T.DataType, wanted: Type) -> Column:
-    kind = _SPARK_TYPES.get(type(given))
-    column = F.col(f"`{name}`")
+def _cast(name: str, column: str, given: T.DataType, wanted: Type) -> str:
+    """SQL for a column in the type that is wanted."""
     if given == _TARGETS[wanted]:
         return column
+    kind = _type_of(given)
     if kind is not wanted and not (kind is Type.INT and wanted is Type.FLOAT):
         accepted = ", ".join(kind.typeName() for kind, means in _SPARK_TYPES.items() if means is wanted)
-        raise EventError(f"column {name!r} has type {given.simpleString()}; accepted for {wanted.value} are {accepted}")
+        decimals = f", {DECIMALS_ACCEPTED}" if wanted.is_number else ""
+        raise EventError(
+            f"column {name!r} has type {given.simpleString()}; accepted for {wanted.value} are {accepted}{decimals}"
+        )
     if isinstance(given, (T.TimestampNTZType, T.DateType)):
         # A time without a zone is UTC, whatever zone the session displays.
-        local = f"CAST(`{name}` AS TIMESTAMP_NTZ)"
+        local = f"CAST({column} AS TIMESTAMP_NTZ)"
         since_epoch = f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {local})"
-        return F.expr(f"timestamp_micros({since_epoch})").alias(name)
-    return column.cast(_TARGETS[wanted]).alias(name)
+        return f"timestamp_micros({since_epoch}) AS {column}"
+    return f"CAST({column} AS {_TARGETS[wanted].simpleString()}) AS {column}"
 
 
 def event_id_type(publications: DataFrame) -> pa.DataType:

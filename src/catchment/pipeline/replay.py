@@ -17,7 +17,9 @@ from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline import shared_pass
-from catchment.pipeline.plain_sql import plain_notifications
+from catchment.pipeline.acceptance import accepted
+from catchment.pipeline.columns import attribute_of, column_of, condition_sql, spark_literal
+from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.statistics import complete_columns
@@ -95,8 +97,17 @@ class Run:
     @cached_property
     def notifications(self) -> DataFrame:
         """subscription, window_start, window_end, group, output, value, exact, publications, revision."""
+        return shared_pass.notifications_of(self._answers)
+
+    @cached_property
+    def overflows(self) -> DataFrame:
+        """subscription, window_start, window_end, group, output, problem: values beyond their type, not told."""
+        return shared_pass.overflows_of(self._answers)
+
+    @cached_property
+    def _answers(self) -> DataFrame:
         if self.choice.engine == "sql":
-            return plain_notifications(self._publications, self.plan, self._complete)
+            return plain_answers(self._publications, self.plan, self._complete)
         return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._broadcast, Selection())
 
     @cached_property
@@ -142,14 +153,18 @@ class Run:
 
     def delivered(self, subscription: str) -> DataFrame:
         """The events that a regular subscription receives, with the columns it asked for."""
-        for topic in self.plan.topics.values():
-            if subscription in topic.regular:
-                wanted = self.deliveries.where(F.col("subscription") == subscription).select("event_id")
-                events = self._publications.join(wanted, "event_id", "left_semi")
-                columns = self.plan.columns_of[subscription]
-                return events if columns is None else events.select("event_id", *columns)
-        known = ", ".join(self.plan.regular_names) or "none"
-        raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
+        query = self.plan.regular.get(subscription)
+        if query is None:
+            known = ", ".join(self.plan.regular_names) or "none"
+            raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
+        of_topic = self._publications.where(f"topic = {spark_literal(query.topic)}")
+        events = accepted(of_topic, self.plan, self._complete).where(condition_sql(query.where))
+        there = set(events.columns)
+        names = (
+            map(attribute_of, events.columns) if query.columns is None else dict.fromkeys(("event_id", *query.columns))
+        )
+        columns = {name: F.col(column_of(name)) if column_of(name) in there else F.lit(None) for name in names}
+        return events.select(*(column.alias(name) for name, column in columns.items()))
 
     def explain(self) -> str:
         """How the questions are answered, and why so."""

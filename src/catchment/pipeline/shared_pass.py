@@ -14,15 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Broadcast
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from catchment.model.results import NOTIFICATION_SCHEMA
-from catchment.pipeline.acceptance import accepted, for_a_pass, judged
+from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
+from catchment.pipeline.acceptance import REASON, SIZE, accepted, for_a_pass, judged, used_columns
+from catchment.pipeline.columns import map_in_arrow, with_attribute_names
 from catchment.pipeline.publications import event_id_type
 from catchment.stages import (
+    ANSWER_SCHEMA,
     PACKED_SCHEMA,
-    REASON,
     Finished,
+    Judged,
     Plan,
     Selection,
     Wanted,
@@ -38,12 +39,14 @@ from catchment.stages import (
 
 __all__ = [
     "MESSAGE_SCHEMA",
+    "answers_of",
     "compact",
     "finish",
     "match",
     "messages",
     "messages_of",
     "notifications_of",
+    "overflows_of",
     "partials",
     "partials_by_question",
     "told",
@@ -75,10 +78,14 @@ def match(
         publications = judged(publications, plan.schemas, brokers, measured=wanted.sizes)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from pass_rows(run_pass(broadcast.value, batch, wanted=wanted, watermark_us=watermark_us), batch)
+        for given in batches:
+            sizes = given.column(SIZE).to_numpy() if wanted.sizes else None
+            known = Judged(given.column(REASON), sizes)
+            batch = with_attribute_names(given.drop_columns([REASON, SIZE] if wanted.sizes else [REASON]))
+            result = run_pass(broadcast.value, batch, wanted=wanted, watermark_us=watermark_us, judged=known)
+            yield from pass_rows(result, batch)
 
-    return for_a_pass(publications, plan, wanted, watermark_us).mapInArrow(run, from_arrow_schema(schema))
+    return map_in_arrow(for_a_pass(publications, plan, wanted, watermark_us), run, schema)
 
 
 def partials(
@@ -87,10 +94,11 @@ def partials(
     """The partials alone, as PACKED_SCHEMA: all that notifications need where nobody asks about traffic."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for batch in map(with_attribute_names, batches):
             yield from map(packed, partials_of_accepted(broadcast.value, batch))
 
-    return accepted(publications, plan, complete).mapInArrow(run, from_arrow_schema(PACKED_SCHEMA))
+    events = accepted(publications, plan, complete).select(*used_columns(publications, plan))
+    return map_in_arrow(events, run, PACKED_SCHEMA)
 
 
 def partials_by_question(rows: DataFrame) -> DataFrame:
@@ -101,31 +109,30 @@ def partials_by_question(rows: DataFrame) -> DataFrame:
 
 
 def finish(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int = 0) -> DataFrame:
-    """Notifications of the selected windows."""
+    """Answers of the selected windows, for `notifications_of` and `overflows_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
-        for batch in finished.notifications:
+        for batch in finished.answers:
             for begin in range(0, batch.num_rows, ROWS_AT_ONCE):
                 yield batch.slice(begin, ROWS_AT_ONCE)
 
-    run = _finisher(plan, selection, revision, 0, of)
-    return partials.mapInArrow(run, from_arrow_schema(NOTIFICATION_SCHEMA))
+    return map_in_arrow(partials, _finisher(plan, selection, revision, 0, of), ANSWER_SCHEMA)
 
 
 def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, words: int) -> DataFrame:
     """Partial and notification messages of the selected windows, as MESSAGE_SCHEMA."""
     run = _finisher(plan, selection, 0, words, _message_rows)
-    return partials.mapInArrow(run, from_arrow_schema(MESSAGE_SCHEMA))
+    return map_in_arrow(partials, run, MESSAGE_SCHEMA)
 
 
-TOLD_SCHEMA = pa.schema([*NOTIFICATION_SCHEMA, *MESSAGE_SCHEMA])
+TOLD_SCHEMA = pa.schema([*ANSWER_SCHEMA, *MESSAGE_SCHEMA])
 
 
 def told(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int, words: int) -> DataFrame:
-    """Notifications and messages from one merge, for `notifications_of` and `messages_of` to tell apart."""
+    """Answers and messages from one merge, for `answers_of` and `messages_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
-        for batch in [*finished.notifications, *_message_rows(finished)]:
+        for batch in [*finished.answers, *_message_rows(finished)]:
             columns = [
                 batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
                 for field in TOLD_SCHEMA
@@ -133,11 +140,21 @@ def told(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revis
             yield pa.RecordBatch.from_arrays(columns, schema=TOLD_SCHEMA)
 
     run = _finisher(plan, selection, revision, words, of)
-    return partials.mapInArrow(run, from_arrow_schema(TOLD_SCHEMA))
+    return map_in_arrow(partials, run, TOLD_SCHEMA)
 
 
-def notifications_of(both: DataFrame) -> DataFrame:
-    return both.where("kind IS NULL").select(*NOTIFICATION_SCHEMA.names)
+def answers_of(both: DataFrame) -> DataFrame:
+    return both.where("kind IS NULL").select(*ANSWER_SCHEMA.names)
+
+
+def notifications_of(answers: DataFrame) -> DataFrame:
+    """What is told."""
+    return answers.where("problem IS NULL").select(*NOTIFICATION_SCHEMA.names)
+
+
+def overflows_of(answers: DataFrame) -> DataFrame:
+    """Values that are beyond their type, reported instead."""
+    return answers.where("problem IS NOT NULL").select(*OVERFLOW_SCHEMA.names)
 
 
 def messages_of(both: DataFrame) -> DataFrame:
@@ -163,7 +180,7 @@ def compact(partials: DataFrame, plan: Broadcast[Plan], words: int, oldest_us: i
         for rows in whole_questions(batches):
             yield from map(packed, compact_rows(rows, plan.value, words=words, oldest_us=oldest_us))
 
-    return partials.mapInArrow(run, from_arrow_schema(PACKED_SCHEMA))
+    return map_in_arrow(partials, run, PACKED_SCHEMA)
 
 
 def _finisher(

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 __all__ = ["RESULTS", "BatchResults", "ConsoleSink", "ParquetSink", "Sink", "as_sink"]
 
-RESULTS = ("notifications", "deliveries", "dropped", "rejected", "traffic")
+RESULTS = ("notifications", "overflows", "deliveries", "dropped", "rejected", "traffic")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class BatchResults:
     """The results of one micro-batch; those that are known to be empty are not in `present`."""
 
     notifications: DataFrame
+    overflows: DataFrame
+    """Values beyond their type, which are not told."""
     deliveries: DataFrame
     dropped: DataFrame
     rejected: DataFrame
@@ -52,7 +54,7 @@ class ConsoleSink:
     rows: int = 20
 
     def write(self, results: BatchResults, batch_id: int) -> None:
-        for name in ("notifications", "deliveries", "dropped", "rejected"):
+        for name in ("notifications", "overflows", "deliveries", "dropped", "rejected"):
             if name in results.present:
                 getattr(results, name).show(self.rows, truncate=False)
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from catchment.model.errors import ConfigurationError, EventError
 from catchment.model.rendering import name_sql
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
+from catchment.pipeline.columns import map_in_arrow
 from catchment.pipeline.generated import Generated, generated_batch, generated_stream
 from catchment.pipeline.parsing import Field, Layout, parse_lines
 from catchment.pipeline.publications import Catalog
@@ -247,7 +248,7 @@ def _parsed(lines: DataFrame, layout: Layout, rows_max: int | None = None) -> Op
     )
     if rows_max is not None:
         located = located.limit(rows_max + 1)  # and a header
-    return split(located.mapInArrow(partial(_parse, layout), from_arrow_schema(layout.schema)))
+    return split(map_in_arrow(located, partial(_parse, layout), layout.schema))
 
 
 def _parse(layout: Layout, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

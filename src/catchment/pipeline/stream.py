@@ -15,22 +15,22 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from catchment.model.errors import CheckpointError, ConfigurationError
-from catchment.model.rendering import name_sql
-from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 from catchment.model.schema import RESERVED_COLUMNS
 from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
-from catchment.pipeline.acceptance import judged
+from catchment.pipeline.acceptance import REASON, SIZE, judged
 from catchment.pipeline.batches import HEARTBEAT, MicroBatches, StoppedError, now_us
+from catchment.pipeline.columns import column_of
 from catchment.pipeline.files import Folder
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Step
 from catchment.pipeline.publications import Catalog, event_id_type, prepared
 from catchment.pipeline.replay import Delivery, check_arguments, check_options, sampling_period_us
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
-from catchment.stages import REASON, SIZE, Active, compile_plan
+from catchment.stages import Active, compile_plan
 
 __all__ = ["Job", "stream"]
 
@@ -115,8 +115,9 @@ def _start(
     events: DataFrame, attributes: Collection[str], work: MicroBatches, folder: Folder, trigger: str
 ) -> StreamingQuery:
     # Spark hands a micro-batch over row by row with all its columns: what nobody asks about is left out before.
-    kept = [name for name in events.columns if name in {*RESERVED_COLUMNS, REASON, SIZE, *attributes}]
-    source = events.select(*(F.col(name_sql(name)) for name in kept)).withColumn(HEARTBEAT, F.lit(False))
+    asked = {column_of(name) for name in attributes}
+    kept = [name for name in events.columns if name in {*RESERVED_COLUMNS, REASON, SIZE, *asked}]
+    source = events.select(*kept).withColumn(HEARTBEAT, F.lit(False))
     if trigger != AVAILABLE_NOW and work.idle_after_us is not None:
         source = source.unionByName(_heartbeats(source.drop(HEARTBEAT)))
     writer = source.writeStream.foreachBatch(work.run).option("checkpointLocation", folder.path("spark"))
@@ -263,6 +264,11 @@ class Job:
     def notifications(self) -> DataFrame:
         """Everything notified so far; with revisions, every one of them."""
         return self._delivered("notifications", from_arrow_schema(NOTIFICATION_SCHEMA)).drop("batch")
+
+    @property
+    def overflows(self) -> DataFrame:
+        """Values beyond their type, which are reported and not told."""
+        return self._delivered("overflows", from_arrow_schema(OVERFLOW_SCHEMA)).drop("batch")
 
     @property
     def deliveries(self) -> DataFrame:

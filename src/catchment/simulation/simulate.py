@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.aggregation import Aggregation, AggregationOptions
-from catchment.broker.aggregation.topic import OVERFLOWN
 from catchment.broker.broker import Settings
-from catchment.model.errors import AggregateOverflowError, ConfigurationError, SubscriptionError, require_type
+from catchment.broker.messages import WindowValue
+from catchment.model.errors import ConfigurationError, SubscriptionError, require_type
 from catchment.model.events import as_events, attribute_schema, problems
-from catchment.model.results import NOTIFICATION_SCHEMA
+from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
@@ -43,6 +43,8 @@ class Simulated:
 
     notifications: pa.Table
     """What aggregate subscriptions received, with all revisions."""
+    overflows: pa.Table
+    """subscription, window_start, window_end, group, output, problem: values beyond their type, reported instead."""
     deliveries: pa.Table
     """subscription, event_id: what regular subscriptions received."""
     traffic: pa.Table
@@ -133,10 +135,9 @@ def simulate(
     _publish(world, accepted, schemas, warm_up_us)
     for node in world.nodes.values():
         assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
-        if OVERFLOWN in node.broker.weaver.reports:
-            raise AggregateOverflowError(node.broker.weaver.reports[OVERFLOWN])
     return Simulated(
         notifications=_notifications(world),
+        overflows=_overflows(world),
         deliveries=_deliveries(world, accepted.column("event_id")),
         traffic=_traffic(world),
         rejected=rejected.filter(rejected.column("reason").is_valid()),
@@ -256,21 +257,35 @@ def _dropped(world: World, events: pa.Table) -> pa.Table:
 def _notifications(world: World) -> pa.Table:
     rows = [
         {
-            "subscription": one.subscription,
-            "window_start": one.start_us,
-            "window_end": one.end_us,
-            "group": sorted(one.group.items()),
-            "output": one.output,
+            **_place(one),
             "value": one.value,
             "exact": one.exact,
             "publications": one.publications,
             "revision": one.revision,
         }
-        for client in world.clients.values()
-        for wish in client.all_wishes
-        for _, one in wish.values
+        for one in _values(world)
+        if one.problem is None
     ]
     return pa.Table.from_pylist(rows, NOTIFICATION_SCHEMA)
+
+
+def _overflows(world: World) -> pa.Table:
+    rows = [{**_place(one), "problem": one.problem} for one in _values(world) if one.problem is not None]
+    return pa.Table.from_pylist(rows, OVERFLOW_SCHEMA)
+
+
+def _values(world: World) -> Iterator[WindowValue]:
+    return (one for client in world.clients.values() for wish in client.all_wishes for _, one in wish.values)
+
+
+def _place(one: WindowValue) -> dict[str, Any]:
+    return {
+        "subscription": one.subscription,
+        "window_start": one.start_us,
+        "window_end": one.end_us,
+        "group": sorted(one.group.items()),
+        "output": one.output,
+    }
 
 
 def _traffic(world: World) -> pa.Table:

@@ -1,10 +1,10 @@
 """The data plane's steps as pure functions over columns: compile, match, aggregate, merge, finish."""
 
 from catchment.stages.compacting import compact_rows
-from catchment.stages.finishing import Finished, finish_rows
+from catchment.stages.finishing import ANSWER_SCHEMA, Finished, finish_rows
 from catchment.stages.lots import COLLECTED, LotRows, cells_of, lots_of
 from catchment.stages.matching import (
-    REASON,
+    Judged,
     PassResult,
     Wanted,
     origins_of,
@@ -14,7 +14,6 @@ from catchment.stages.matching import (
 from catchment.stages.measuring import (
     HEADER_BYTES,
     PARTIAL_BYTES,
-    SIZE,
     event_bytes,
     state_bytes,
     state_bytes_max,
@@ -27,16 +26,16 @@ from catchment.stages.plan import Active, Layout, Part, Plan, Question, broker_o
 from catchment.stages.wire import LOT_KINDS, crossings_from, lot_tables, lots_from, pass_rows, pass_schema
 
 __all__ = [
+    "ANSWER_SCHEMA",
     "COLLECTED",
     "HEADER_BYTES",
     "LOT_KINDS",
     "PACKED_SCHEMA",
     "PARTIAL_BYTES",
     "PARTIAL_SCHEMA",
-    "REASON",
-    "SIZE",
     "Active",
     "Finished",
+    "Judged",
     "Layout",
     "LotRows",
     "Part",

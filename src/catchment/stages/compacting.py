@@ -59,7 +59,7 @@ def _record(cells: Cells, one: Instance, kept: Ints, groups: pa.Array, words: in
         "origins": cells.origins[kept].view(np.int64).reshape(-1) if masked else _EMPTY,
         "count": cells.count[kept],
         "whole": cells.whole[kept] if whole else _EMPTY,
-        "low": cells.low[kept] if code == kernels.WHOLE_TOTAL else _EMPTY,
+        "low": cells.low[kept] if code in (kernels.WHOLE_TOTAL, kernels.REAL_TOTAL) else _EMPTY,
         "real": real if floating else _EMPTY,
         "rest": cells.rest[kept] if code == kernels.MOMENTS else _EMPTY,
         "blob": [cells.blobs[at] for at in kept.tolist()] if code == kernels.BLOB else _EMPTY,

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from catchment.model.errors import AggregateOverflowError
 from catchment.model.filter import Filter
-from catchment.model.operators import Measure
+from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer
 from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
 from catchment.model.schema import Type
 from catchment.model.times import microseconds
@@ -24,9 +23,13 @@ from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
 from catchment.stages.plan import Asker, Plan, Question
 
-__all__ = ["Finished", "PartialMessages", "finish_rows"]
+__all__ = ["ANSWER_SCHEMA", "Finished", "PartialMessages", "finish_rows"]
 
 Ints = npt.NDArray[np.int64]
+
+
+ANSWER_SCHEMA = pa.schema([*NOTIFICATION_SCHEMA, ("problem", pa.string())])
+"""Notifications, and values that are beyond their type: these have a problem and are reported, not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class PartialMessages:
 class Finished:
     """What a chunk of partials came to."""
 
-    notifications: list[pa.RecordBatch]
+    answers: list[pa.RecordBatch]
+    """Rows of ANSWER_SCHEMA."""
     partials: PartialMessages | None
     notified: dict[int, tuple[int, int]]
     """Per broker, messages and bytes on the last hop."""
@@ -104,17 +108,35 @@ class _Chunk:
         if words and len(chosen):
             size = PARTIAL_BYTES + sum(state_bytes(question.parts[part].state) for _, _, part in asker.outputs)
             self._messages.append((asker.broker, chosen, self._windows[code].origins[begin:end][chosen], size))
+        reported = 0
         if asker.having is not None:
-            chosen = chosen[self._worth(question, asker, chosen)]
-        if not len(chosen):
+            decided = self._report_undecidable(question, asker, chosen)
+            reported = len(chosen) - len(decided)
+            chosen = decided[self._worth(question, asker, decided)]
+        if not len(chosen) + reported:
             return
         messages, size = self._notified[asker.broker]
-        size += len(chosen) * (PARTIAL_BYTES + 8 * len(asker.outputs))
-        self._notified[asker.broker] = (messages + len(chosen), size)
+        size += (len(chosen) + reported) * PARTIAL_BYTES + (len(chosen) * len(asker.outputs) + reported) * 8
+        self._notified[asker.broker] = (messages + len(chosen) + reported, size)
         for output, measure, position in asker.outputs:
-            part_code, part_begin, _ = self._begin[question.id, position]
-            kind = question.parts[position].kind
-            self._outputs[part_code, measure, kind].append(_Asked(part_begin + chosen, asker.name, output))
+            self._tell(question, measure, position, chosen, asker.name, output)
+
+    def _tell(self, question: Question, measure: Measure, position: int, chosen: Ints, name: str, output: str) -> None:
+        code, begin, _ = self._begin[question.id, position]
+        asked = _Asked(begin + chosen, name, output)
+        self._outputs[code, measure, question.parts[position].kind].append(asked)
+
+    def _report_undecidable(self, question: Question, asker: Asker, chosen: Ints) -> Ints:
+        """Report the first measure of HAVING that is beyond its type; the windows where HAVING can be decided."""
+        for measure, position in asker.having_measures:
+            code, begin, _ = self._begin[question.id, position]
+            numbers = _numbers(self._windows[code], begin + chosen, measure, question.parts[position].kind)
+            beyond = None if numbers is None else numbers.problems
+            if beyond is not None:
+                wrong = np.asarray(beyond.is_valid())
+                self._tell(question, measure, position, chosen[wrong], asker.name, str(measure))
+                chosen = chosen[~wrong]
+        return chosen
 
     def _worth(self, question: Question, asker: Asker, chosen: Ints) -> npt.NDArray[np.bool_]:
         """Which windows satisfy HAVING."""
@@ -141,7 +163,7 @@ class _Chunk:
         shift = np.array([w.shift_us for w in shapes], np.int64)[instance]
         size = np.array([w.size_us for w in shapes], np.int64)[instance]
         start = windows.number[chosen] * shift
-        value, exact = _columns(windows, chosen, measure, kind)
+        value, exact, problem = _columns(windows, chosen, measure, kind)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([one.name for one in asked], pa.string()).take(owner),
@@ -153,8 +175,9 @@ class _Chunk:
                 exact,
                 pa.array(windows.publications[chosen]),
                 pa.array(np.full(len(chosen), self._revision, np.int32)),
+                problem,
             ],
-            schema=NOTIFICATION_SCHEMA,
+            schema=ANSWER_SCHEMA,
         )
 
     def _group_maps(self, instance: Ints, group: Ints) -> pa.Array:
@@ -190,57 +213,87 @@ class _Chunk:
 # -- the values of windows --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """Results as int64 or float64, null where there is none or it is beyond its type."""
+
+    values: pa.Array
+    problems: pa.Array | None = None
+    """What is wrong with those beyond their type, null for the others; None if there are none."""
+
+
 def _totals(windows: Windows, chosen: Ints) -> tuple[Ints, Ints]:
     """Upper and lower 32 bits of integer sums, the lower ones within their range."""
     low = windows.low[chosen]
     return windows.whole[chosen] + (low >> 32), low & 0xFFFFFFFF
 
 
-def _whole_sum(windows: Windows, chosen: Ints) -> Ints:
+def _whole_sum(windows: Windows, chosen: Ints, is_null: npt.NDArray[np.bool_]) -> _Numbers:
     high, low = _totals(windows, chosen)
-    outside = (high < -(2**31)) | (high >= 2**31)
-    if outside.any():
-        at = int(np.flatnonzero(outside)[0])
-        total = (int(high[at]) << 32) + int(low[at])
-        raise AggregateOverflowError(f"a sum of integers is {total}; accepted are sums within 64 bits")
-    return (high << 32) + low
+    beyond = (high < -(2**31)) | (high >= 2**31)
+    if not beyond.any():
+        return _Numbers(pa.array((high << 32) + low, mask=is_null))
+    totals = [(int(high[at]) << 32) + int(low[at]) if beyond[at] else 0 for at in range(len(high))]
+    said = [beyond_integer(total) if wrong else None for total, wrong in zip(totals, beyond.tolist(), strict=True)]
+    return _Numbers(pa.array((high << 32) + low, mask=is_null | beyond), pa.array(said, pa.string()))
 
 
-def _average(windows: Windows, chosen: Ints, code: int) -> npt.NDArray[np.float64]:
-    if code == kernels.WHOLE_TOTAL:
+def _real(values: npt.NDArray[np.float64], is_null: npt.NDArray[np.bool_]) -> _Numbers:
+    beyond = ~np.isfinite(values) & ~is_null
+    if not beyond.any():
+        return _Numbers(pa.array(values, mask=is_null))
+    said = pc.if_else(pa.array(beyond), pa.scalar(BEYOND_DOUBLE), pa.scalar(None, pa.string()))
+    return _Numbers(pa.array(values, mask=is_null | beyond), said)
+
+
+def _scaled(values: npt.NDArray[np.float64], windows: Windows, chosen: Ints) -> npt.NDArray[np.float64]:
+    """Real totals, or means of them, in their own size."""
+    is_down = windows.low[chosen] > 0
+    if is_down.any():
+        with np.errstate(over="ignore"):
+            values[is_down] *= kernels.UP
+    return values
+
+
+def _real_sum(windows: Windows, chosen: Ints) -> npt.NDArray[np.float64]:
+    return _scaled(windows.real[chosen] + windows.rest[chosen], windows, chosen)
+
+
+def _average(windows: Windows, chosen: Ints, kind: Type) -> npt.NDArray[np.float64]:
+    count = np.maximum(windows.count[chosen], 1)
+    if kind is Type.INT:
         high, low = _totals(windows, chosen)
-        total = high * 4294967296.0 + low
-    else:
-        total = windows.real[chosen] + windows.rest[chosen]
-    return total / np.maximum(windows.count[chosen], 1)
+        means: npt.NDArray[np.float64] = (high * 4294967296.0 + low) / count
+        return means
+    return _scaled((windows.real[chosen] + windows.rest[chosen]) / count, windows, chosen)
 
 
-def _variance(windows: Windows, chosen: Ints, code: int) -> npt.NDArray[np.float64]:
+def _variance(windows: Windows, chosen: Ints, kind: Type) -> npt.NDArray[np.float64]:
     return windows.rest[chosen] / np.maximum(windows.count[chosen] - 1, 1)
 
 
-_NUMBERS: dict[str, Callable[[Windows, Ints, int], npt.NDArray[Any]]] = {
-    "avg": _average,
-    "var_samp": _variance,
-    "stddev_samp": lambda windows, chosen, code: np.sqrt(_variance(windows, chosen, code)),
+_REAL_RESULTS: dict[str, tuple[int, Callable[[Windows, Ints, Type], npt.NDArray[Any]]]] = {
+    "avg": (1, _average),
+    "var_samp": (2, _variance),
+    "stddev_samp": (2, lambda windows, chosen, kind: np.sqrt(_variance(windows, chosen, kind))),
 }
+"""How many values it takes at least, and what then comes out."""
 
 
-def _numbers(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> pa.Array | None:
-    """The results of a measure as int64 or float64, null where there is none; None if they are no plain numbers."""
+def _numbers(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> _Numbers | None:
+    """The results of a measure, if they are plain numbers."""
     count = windows.count[chosen]
     operator = measure.operator
     if operator == "count":
-        return pa.array(windows.publications[chosen] if measure.attribute is None else count)
-    if operator in _NUMBERS:
-        code = kernels.WHOLE_TOTAL if kind is Type.INT else kernels.REAL_TOTAL
-        fewest = 1 if operator == "avg" else 2
-        return pa.array(_NUMBERS[operator](windows, chosen, code), mask=count < fewest)
+        return _Numbers(pa.array(windows.publications[chosen] if measure.attribute is None else count))
+    if operator in _REAL_RESULTS:
+        fewest, result = _REAL_RESULTS[operator]
+        return _real(result(windows, chosen, kind), count < fewest)
     if operator == "sum":
-        values = _whole_sum(windows, chosen) if kind is Type.INT else windows.real[chosen] + windows.rest[chosen]
-        return pa.array(values, mask=count < 1)
+        is_null = count < 1
+        return _whole_sum(windows, chosen, is_null) if kind is Type.INT else _real(_real_sum(windows, chosen), is_null)
     if operator in ("min", "max") and kind in (Type.INT, Type.FLOAT):
-        return pa.array((windows.whole if kind is Type.INT else windows.real)[chosen], mask=count < 1)
+        return _Numbers(pa.array((windows.whole if kind is Type.INT else windows.real)[chosen], mask=count < 1))
     return None
 
 
@@ -258,19 +311,22 @@ def _objects(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> li
 
 def _values(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
     numbers = _numbers(windows, chosen, measure, kind)
-    return _objects(windows, chosen, measure, kind) if numbers is None else numbers.to_pylist()
+    return _objects(windows, chosen, measure, kind) if numbers is None else numbers.values.to_pylist()
 
 
-def _columns(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> tuple[pa.Array, pa.Array]:
-    """The columns `value` and `exact` of a measure's results."""
+def _columns(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """The columns `value`, `exact` and `problem` of a measure's results."""
     numbers = _numbers(windows, chosen, measure, kind)
+    nothing = pa.nulls(len(chosen), pa.string())
     if numbers is not None:
-        return numbers.cast(pa.float64(), safe=False), number_texts(numbers)
+        value = numbers.values.cast(pa.float64(), safe=False)
+        return value, number_texts(numbers.values), nothing if numbers.problems is None else numbers.problems
     result = measure.result(kind)
     values = _objects(windows, chosen, measure, kind)
     return (
         pa.array([number_of(value, result) for value in values], pa.float64()),
         pa.array([exact_json(value, result) for value in values], pa.string()),
+        nothing,
     )
 
 
@@ -280,14 +336,10 @@ def number_texts(numbers: pa.Array) -> pa.Array:
     if not pa.types.is_floating(numbers.type):
         return texts
     values = numbers.to_numpy(zero_copy_only=False)
-    finite = np.isfinite(values)
-    # Arrow writes 1.0 as 1, which JSON would read as an integer.
-    whole = finite & (np.abs(values) < WHOLE_TEXT_MAX) & (np.floor(values) == values)
+    # Arrow writes 1.0 as 1, which JSON would read as an integer; what is null is NaN here.
+    whole = (np.abs(values) < WHOLE_TEXT_MAX) & (np.floor(values) == values)
     if whole.any():
         texts = pc.if_else(pa.array(whole), pc.binary_join_element_wise(texts, ".0", ""), texts)
-    if numbers.null_count + int(finite.sum()) < len(numbers):
-        spelled = pa.array([exact_json(value, Type.FLOAT) for value in numbers.to_pylist()], pa.string())
-        texts = pc.if_else(pa.array(finite), texts, spelled)
     return texts
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["CODES", "accumulate", "slide", "union_over", "windows_over"]
+from catchment.model.states import DOWN, UP
+
+__all__ = ["CODES", "DOWN", "UP", "accumulate", "slide", "union_over", "windows_over"]
 
 TALLY, WHOLE_TOTAL, REAL_TOTAL, MOMENTS, LOWEST, HIGHEST, LOWEST_REAL, HIGHEST_REAL, BLOB = range(9)
 CODES = {
@@ -25,6 +27,9 @@ CODES = {
     "highest real": HIGHEST_REAL,
 }
 Array = Any
+
+LARGEST = np.finfo(np.float64).max
+"""A real total beyond it is kept DOWN times its size, and its `low` is 1, as in `model.states`."""
 
 
 @njit(cache=True, nogil=True)
@@ -74,7 +79,7 @@ def accumulate(
             if column >= 0:
                 there = valid[column]
                 if state == REAL_TOTAL:
-                    _add_real_totals(runs[:run_count], rows, there, reals[column], count, real, rest)
+                    _add_real_totals(runs[:run_count], rows, there, reals[column], count, low, real, rest)
                 elif state == WHOLE_TOTAL:
                     _add_whole_totals(runs[:run_count], rows, there, ints[column], count, whole, low)
                 elif state == MOMENTS:
@@ -124,21 +129,24 @@ def _runs(
 
 @njit(cache=True, nogil=True)
 def _add_real_totals(
-    runs: Array, rows: Array, there: Array, values: Array, count: Array, real: Array, rest: Array
+    runs: Array, rows: Array, there: Array, values: Array, count: Array, is_down: Array, real: Array, rest: Array
 ) -> None:
     for run in range(len(runs)):
         cell = runs[run, CELL]
-        n, total, lost = count[cell], real[cell], rest[cell]
+        n, down, total, lost = count[cell], is_down[cell], real[cell], rest[cell]
         for at in range(runs[run, BEGIN], runs[run, END]):
             row = rows[at]
             if there[row]:
-                value = values[row]
+                value = values[row] * DOWN if down else values[row]
                 new = total + value
+                if not abs(new) <= LARGEST:
+                    down, total, lost, value = 1, total * DOWN, lost * DOWN, value * DOWN
+                    new = total + value
                 # What rounding lost is kept beside the sum, so that the order of adding does not show.
                 lost += (total - new) + value if abs(total) >= abs(value) else (value - new) + total
                 total = new
                 n += 1
-        count[cell], real[cell], rest[cell] = n, total, lost
+        count[cell], is_down[cell], real[cell], rest[cell] = n, down, total, lost
 
 
 @njit(cache=True, nogil=True)
@@ -238,6 +246,11 @@ def _combine(code: int, n: int, i: int, j: int, a: float, b: float, m: int, k: i
     if m == 0:
         return n, i, j, a, b
     if code == REAL_TOTAL:
+        if j != h or not abs(a + c) <= LARGEST:
+            if j == 0:
+                j, a, b = 1, a * DOWN, b * DOWN
+            if h == 0:
+                c, d = c * DOWN, d * DOWN
         new = a + c
         lost = (a - new) + c if abs(a) >= abs(c) else (c - new) + a
         return n + m, i, j, new, b + d + lost
@@ -246,7 +259,7 @@ def _combine(code: int, n: int, i: int, j: int, a: float, b: float, m: int, k: i
     if code == MOMENTS:
         distance = c - a
         share = m / (n + m)
-        return n + m, i, j, a + distance * share, b + d + distance * distance * n * share
+        return n + m, i, j, a + distance * share, b + d + distance * (n * share) * distance
     if code == LOWEST:
         return n + m, min(i, k), j, a, b
     if code == HIGHEST:

@@ -59,6 +59,7 @@ def lots_of(
     slots: Pairs,
     origins: Ints,
     period_us: int | None = None,
+    sizes: Ints | None = None,
 ) -> LotRows:
     """The lots of a batch of publications, given the pairs that match, by event; no period divides a lot."""
     times = batch.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
@@ -77,7 +78,7 @@ def lots_of(
     rows = pa.table(
         {
             "cell": cells, "origin": origins, "one": signed[:, 0], "two": signed[:, 1],
-            "bytes": event_bytes(batch), "row": np.arange(batch.num_rows),
+            "bytes": event_bytes(batch) if sizes is None else sizes, "row": np.arange(batch.num_rows),
         }
     ).filter(pa.array(wanted))  # fmt: skip
     lots = rows.group_by(["cell", "origin", "one", "two"], use_threads=False).aggregate(

@@ -19,8 +19,8 @@ from catchment.stages.partials import partials_of
 from catchment.stages.plan import Plan, TopicPlan
 
 __all__ = [
-    "REASON",
     "Crossings",
+    "Judged",
     "PassResult",
     "Wanted",
     "origins_of",
@@ -32,8 +32,14 @@ Ints = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.int32]
 
 
-REASON = "__reason"
-"""A column of publications that were judged before they came here."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found out about the publications of a batch before they came here."""
+
+    reasons: pa.Array
+    """Why each is no event; null if it is one."""
+    sizes: Ints | None = None
+    """How large each is on the wire, if that matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,19 @@ class PassResult:
     """By topic."""
 
 
-def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us: int | None = None) -> PassResult:
+def run_pass(
+    plan: Plan,
+    batch: pa.RecordBatch,
+    *,
+    wanted: Wanted,
+    watermark_us: int | None = None,
+    judged: Judged | None = None,
+) -> PassResult:
     """Match a batch of publications, cast to the plan's types, against all subscriptions at once."""
-    reasons = _problems(plan, batch)
+    reasons = _problems(plan, batch) if judged is None else judged.reasons
+    sizes = None if judged is None else judged.sizes
+    if sizes is None and wanted.sizes:
+        sizes = event_bytes(batch)
     everything = np.arange(batch.num_rows)
     refused_rows, refused_reasons = everything[:0], pa.array([], pa.string())
     accepted = everything
@@ -101,11 +117,14 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
         behind = times.to_numpy(zero_copy_only=False)[accepted] < watermark_us
         late, accepted = accepted[behind], accepted[~behind]
     kept = batch if len(accepted) == batch.num_rows else batch.take(pa.array(accepted))
+    sizes = sizes if sizes is None or kept is batch else sizes[accepted]
     deliveries: list[tuple[pa.Array, pa.Array]] = []
     partials: list[pa.RecordBatch] = []
     crossings: list[Crossings] = []
     lots: dict[str, LotRows] = {}
-    for topic, rows in _by_topic(kept, plan):
+    for topic, chosen in _by_topic(kept, plan):
+        rows = kept if chosen is None else kept.filter(pa.array(chosen))
+        sizes_of_rows = sizes if chosen is None or sizes is None else sizes[chosen]
         origins = origins_of(plan, rows)
         matched = None
         if wanted.crossings or wanted.lots or (wanted.deliveries and topic.regular):
@@ -114,9 +133,9 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
             if wanted.deliveries and topic.regular:
                 deliveries.append(_deliveries(topic, rows, events, slots))
             if wanted.crossings:
-                crossings.append(_crossings(topic, rows, events, slots, origins))
+                crossings.append(_crossings(topic, rows, events, slots, origins, sizes_of_rows))
             if wanted.lots:
-                lots[topic.topic] = lots_of(topic, rows, events, slots, origins, wanted.period_us)
+                lots[topic.topic] = lots_of(topic, rows, events, slots, origins, wanted.period_us, sizes_of_rows)
         if wanted.partials:
             matched = matched or topic.matcher.rows_by_slot(rows)
             partials += partials_of(topic, rows, matched, origins, len(plan.brokers) if wanted.origins else 1)
@@ -124,9 +143,6 @@ def run_pass(plan: Plan, batch: pa.RecordBatch, *, wanted: Wanted, watermark_us:
 
 
 def _problems(plan: Plan, batch: pa.RecordBatch) -> pa.Array | None:
-    if REASON in batch.schema.names:
-        reasons = batch.column(REASON)
-        return reasons if reasons.null_count < len(reasons) else None
     topics = plan.schemas if "*" not in plan.schemas else None
     return problems(batch, topics, plan.brokers if plan.has_overlay else None)
 
@@ -135,14 +151,16 @@ def partials_of_accepted(plan: Plan, batch: pa.RecordBatch) -> list[pa.RecordBat
     """The partials of a batch of accepted publications; `topic` may be missing where the plan has only one."""
     if not batch.num_rows:
         return []
-    topics = _by_topic(batch, plan) if "topic" in batch.schema.names else [(*plan.topics.values(), batch)]
+    topics = _by_topic(batch, plan) if "topic" in batch.schema.names else [(next(iter(plan.topics.values())), None)]
     found = []
-    for topic, rows in topics:
+    for topic, chosen in topics:
+        rows = batch if chosen is None else batch.filter(pa.array(chosen))
         found += partials_of(topic, rows, topic.matcher.rows_by_slot(rows), np.zeros(rows.num_rows, np.int64), 1)
     return found
 
 
-def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.RecordBatch]]:
+def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, npt.NDArray[np.bool_] | None]]:
+    """The topics of a batch that somebody asks about, and which events are of each; None is all of them."""
     if not batch.num_rows:
         return []
     topics = batch.column("topic")
@@ -150,8 +168,8 @@ def _by_topic(batch: pa.RecordBatch, plan: Plan) -> list[tuple[TopicPlan, pa.Rec
         topics = topics.cast(pa.string())
     names = pc.unique(topics).to_pylist()
     if len(names) == 1:
-        return [(plan.topics[names[0]], batch)] if names[0] in plan.topics else []
-    return [(plan.topics[name], batch.filter(pc.equal(topics, name))) for name in sorted(names) if name in plan.topics]
+        return [(plan.topics[names[0]], None)] if names[0] in plan.topics else []
+    return [(plan.topics[name], np.asarray(pc.equal(topics, name))) for name in sorted(names) if name in plan.topics]
 
 
 def _clocks(batch: pa.RecordBatch) -> dict[str, tuple[int, int]]:
@@ -182,7 +200,9 @@ def _deliveries(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: P
     return names.take(pa.array(members)), batch.column("event_id").take(pa.array(rows))
 
 
-def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs, origins: Ints) -> Crossings:
+def _crossings(
+    topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs, origins: Ints, sizes: Ints | None
+) -> Crossings:
     words = topic.wanted_at.shape[1]
     wanted = np.zeros((batch.num_rows, 2 * words), np.uint64)
     both = np.concatenate([topic.wanted_at, topic.wanted_raw_at], axis=1)
@@ -194,7 +214,7 @@ def _crossings(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pa
         {
             "origin": origins,
             **{name: wanted[:, word].view(np.int64) for word, name in enumerate(masks)},
-            "bytes": event_bytes(batch),
+            "bytes": sizes,
         }
     )
     grouped = rows.group_by(["origin", *masks], use_threads=False).aggregate([("bytes", "count"), ("bytes", "sum")])

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["HEADER_BYTES", "PARTIAL_BYTES", "SIZE", "event_bytes", "state_bytes", "state_bytes_max"]
+from catchment.model.schema import RESERVED_COLUMNS
 
-SIZE = "__size"
-"""A column of publications that were measured before they came here."""
+__all__ = ["HEADER_BYTES", "PARTIAL_BYTES", "event_bytes", "state_bytes", "state_bytes_max"]
+
 HEADER_BYTES = 24
 """Id, topic and time of an event on the wire."""
 PARTIAL_BYTES = 32
@@ -37,12 +37,9 @@ def state_bytes_max(state: str) -> int:
 
 def event_bytes(batch: pa.RecordBatch) -> npt.NDArray[Any]:
     """The size of each event on the wire: a header, and what each attribute that is there takes."""
-    if SIZE in batch.schema.names:
-        measured: npt.NDArray[Any] = batch.column(SIZE).to_numpy()
-        return measured
     sizes = np.full(batch.num_rows, HEADER_BYTES, np.int64)
     for name in batch.schema.names:
-        if name in ("event_id", "topic", "broker", "ts"):
+        if name in RESERVED_COLUMNS:
             continue
         column = batch.column(name)
         each = _text_bytes(column) if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) else 8

@@ -52,7 +52,7 @@ Ints = npt.NDArray[np.int64]
 
 _USED_BY = {
     "whole": (kernels.WHOLE_TOTAL, kernels.LOWEST, kernels.HIGHEST),
-    "low": (kernels.WHOLE_TOTAL,),
+    "low": (kernels.WHOLE_TOTAL,),  # and real totals, where one of them is scaled down
     "real": (kernels.REAL_TOTAL, kernels.MOMENTS, kernels.LOWEST_REAL, kernels.HIGHEST_REAL),
     "rest": (kernels.MOMENTS,),
     "blob": (kernels.BLOB,),
@@ -162,12 +162,13 @@ def _rows(topic: TopicPlan, cells: _Cells, coded: list[Coded], first_layout: int
     code, layout = topic.parts.codes[parts], topic.parts.layouts[parts] - first_layout
     slices, groups = _meaning(cells, coded, np.repeat(layout, lengths))
     grouped = np.array([one.groups is not None for one in coded])[layout]
-    differs = np.add.reduceat(cells.publications != cells.count, starts) > 0 if len(starts) else starts > 0
+    differs = _any_in(cells.publications != cells.count, starts)
     # A sum and what rounding lost of it travel as one number: a batch is small enough for that.
     is_sum = np.repeat(code == kernels.REAL_TOTAL, lengths)
     words = cells.masks.shape[1] if len(cells.masks) else 0
     masked = topic.parts.is_first[parts] & (words > 0)
     uses = {name: np.isin(code, codes) for name, codes in _USED_BY.items()}
+    uses["low"] |= (code == kernels.REAL_TOTAL) & _any_in(cells.low != 0, starts)
     columns = {
         "question": pa.array(topic.parts.questions[parts]),
         "part": pa.array(topic.parts.ids[parts]),
@@ -185,6 +186,11 @@ def _rows(topic: TopicPlan, cells: _Cells, coded: list[Coded], first_layout: int
         "blob": _list_array(pa.array(blobs, pa.binary()), np.where(uses["blob"], lengths, 0)),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=PARTIAL_SCHEMA)
+
+
+def _any_in(holds: npt.NDArray[np.bool_], starts: Ints) -> npt.NDArray[np.bool_]:
+    """Whether it holds for some cell of each stretch."""
+    return np.logical_or.reduceat(holds, starts) if len(starts) else np.zeros(0, np.bool_)
 
 
 def _until_us(slices: Ints, starts: Ints, layouts: Ints, topic: TopicPlan) -> Ints:

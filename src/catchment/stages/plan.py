@@ -177,8 +177,8 @@ class Plan:
     topics: dict[str, TopicPlan]
     questions: dict[int, Question]
     regular_names: tuple[str, ...]
-    columns_of: Mapping[str, tuple[str, ...] | None]
-    """Of each regular subscription the attributes it wants; None is all."""
+    regular: Mapping[str, Query]
+    """The regular subscriptions by name."""
     has_overlay: bool
 
     @property
@@ -206,7 +206,7 @@ def compile_plan(
     With `open_topics` a topic without a schema of its own has the one under "*".
     """
     builders: dict[str, _TopicBuilder] = {}
-    columns_of: dict[str, tuple[str, ...] | None] = {}
+    regular: dict[str, Query] = {}
     brokers = overlay.brokers if overlay is not None else (NO_OVERLAY,)
     names: set[str] = set()
     known = dict(schemas)
@@ -223,11 +223,11 @@ def compile_plan(
             builders[topic] = _TopicBuilder(topic, known[topic].with_implicit(), len(brokers))
         builders[topic].add(one, query, broker_of(subscription, overlay))
         if query.aggregate is None:
-            columns_of[subscription.name] = query.columns
+            regular[subscription.name] = query
     topics = {topic: builder.build() for topic, builder in sorted(builders.items())}
     questions = {q.id: q for builder in builders.values() for q in builder.questions.values()}
-    regular = tuple(name for topic in topics.values() for name in topic.regular)
-    return Plan(known, brokers, topics, questions, regular, columns_of, overlay is not None)
+    names_in_order = tuple(name for topic in topics.values() for name in topic.regular)
+    return Plan(known, brokers, topics, questions, names_in_order, regular, overlay is not None)
 
 
 def broker_of(subscription: Subscription, overlay: Overlay | None) -> int:

@@ -12,6 +12,7 @@ from catchment.broker.aggregation.places import Group, Item, Place
 from catchment.broker.aggregation.shelves import Partial
 from catchment.broker.messages import WindowValue
 from catchment.model.errors import AggregateOverflowError
+from catchment.model.operators import Measure
 from catchment.model.results import exact_json, key_text, number_of
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Aggregate, Subscription
@@ -49,7 +50,7 @@ class Edge(Place):
 
     # -- something is due -------------------------------------------------------------------------------------------
 
-    def tell(self, item: Item, base: Base) -> Iterator[tuple[str, list[WindowValue] | AggregateOverflowError, int]]:
+    def tell(self, item: Item, base: Base) -> Iterator[tuple[str, list[WindowValue], int]]:
         """Of each subscription, its client, what is new of a window, and how many states it took to know it."""
         key, group, number = item
         shelf = self.shelves.get((key, group))
@@ -69,36 +70,38 @@ class Edge(Place):
                 if publications == whole.publications:
                     continue
                 self.told[name, group, number] = (whole.publications, revision + 1)
-            try:
-                yield local.client, self._values(local, base, group, number, whole, revision), states
-            except AggregateOverflowError as error:
-                yield local.client, error, states
+            yield local.client, self._values(local, base, group, number, whole, revision), states
 
     def _values(
         self, local: Local, base: Base, group: Group, number: int, whole: Partial, revision: int
     ) -> list[WindowValue]:
         wanted, schema = local.wanted, self._schema
-        results = {}
+        start_us, end_us = base.window.bounds_us(number)
+        keys = {key: key_text(value, schema[key]) for key, value in zip(wanted.group_keys, group, strict=True)}
+        results: dict[Measure, Any] = {}
+        problems: dict[Measure, str] = {}
         for measure in wanted.measures:
             part = part_of(measure, schema)
-            results[measure] = measure.finish(whole.state(part), part.kind)
+            try:
+                results[measure] = measure.finish(whole.state(part), part.kind)
+            except AggregateOverflowError as error:
+                results[measure], problems[measure] = None, str(error)
+
+        def value_of(output: str, measure: Measure) -> WindowValue:
+            kind = measure.result(Type.INT if measure.attribute is None else schema[measure.attribute])
+            value = results[measure]
+            shown = number_of(value, kind), exact_json(value, kind), whole.publications, revision
+            return WindowValue(local.name, start_us, end_us, keys, output, *shown, problems.get(measure))
+
         if wanted.having is not None:
+            undecidable = [measure for measure in wanted.having_measures if measure in problems]
+            if undecidable:
+                return [value_of(str(undecidable[0]), undecidable[0])]
             facts = {str(measure): results[measure] for measure in wanted.having_measures}
             facts.update(zip(wanted.group_keys, group, strict=True))
             if not wanted.having.matches(facts):
                 return []
-        start_us, end_us = base.window.bounds_us(number)
-        keys = {key: key_text(value, schema[key]) for key, value in zip(wanted.group_keys, group, strict=True)}
-        found = []
-        for output in wanted.outputs:
-            attribute = output.measure.attribute
-            kind = output.measure.result(Type.INT if attribute is None else schema[attribute])
-            value = results[output.measure]
-            shown = number_of(value, kind), exact_json(value, kind)
-            found.append(
-                WindowValue(local.name, start_us, end_us, keys, output.name, *shown, whole.publications, revision)
-            )
-        return found
+        return [value_of(output.name, output.measure) for output in wanted.outputs]
 
     def forget_until(self, closed_us: int, bases: Mapping[str, Base]) -> None:
         super().forget_until(closed_us, bases)

@@ -28,16 +28,14 @@ from catchment.broker.aggregation.shelves import Partial, Received, slice_of
 from catchment.broker.aggregation.silence import Silence
 from catchment.broker.aggregation.waiting import Waiting, timer_key
 from catchment.broker.routing import Matched
-from catchment.model.errors import AggregateOverflowError
 from catchment.model.schema import Schema
 
-__all__ = ["OVERFLOWN", "Topic"]
+__all__ = ["Topic"]
 
 _NO_ROOM_US = 10_000
 _GONE_MAX = 1_000
 
 
-OVERFLOWN = "values that are beyond their type"
 TOO_MUCH = "open windows that take more memory than they may"
 WEIGHED_EVERY = 1_000
 """After how many publications the memory of open windows is looked at."""
@@ -261,10 +259,7 @@ class Topic:
                 continue
             for client, found, states in self.edge.tell(item, base):
                 at.spend("merge", max(states - 1, 0))
-                if isinstance(found, AggregateOverflowError):
-                    at.report(OVERFLOWN, f"{client}, {item}: {found}")
-                else:
-                    values.setdefault(client, []).extend(found)
+                values.setdefault(client, []).extend(found)
         for client, found in sorted(values.items()):
             if found:
                 at.notify(client, tuple(found))

@@ -1,0 +1,86 @@
+"""Columns inside our Spark jobs: their names, and values as SQL that means the same under every session setting.
+
+An attribute of any name gets a column that needs no quotes, differs from all others even where Spark ignores case, and
+is none of ours, as only attributes begin with `a_`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from catchment.model.constraint import Scalar
+from catchment.model.filter import Filter
+from catchment.model.rendering import filter_sql, literal_sql
+from catchment.model.schema import RESERVED_COLUMNS
+
+__all__ = ["attribute_of", "column_of", "condition_sql", "map_in_arrow", "spark_literal", "with_attribute_names"]
+
+Batches = Iterator[pa.RecordBatch]
+
+_PREFIX = "a_"
+_ESCAPED = re.compile(r"[^a-z0-9]")
+_ESCAPE = re.compile(r"_([0-9a-f]+)_")
+_SPECIAL = re.compile(r"(['\\$])")
+"""What Spark may read as something else within quotes."""
+
+
+def column_of(attribute: str) -> str:
+    """The column of an attribute: `speed` is `a_speed`, `Top Speed` is `a__54_op_20__53_peed`."""
+    if attribute in RESERVED_COLUMNS:
+        return attribute
+    return _PREFIX + _ESCAPED.sub(lambda found: f"_{ord(found[0]):x}_", attribute)
+
+
+def attribute_of(column: str) -> str:
+    """The attribute of a column, or the name of a column of ours."""
+    if not column.startswith(_PREFIX):
+        return column
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), column.removeprefix(_PREFIX))
+
+
+def with_attribute_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of our columns as the stages know it."""
+    return batch.rename_columns([attribute_of(name) for name in batch.schema.names])
+
+
+def spark_literal(value: Scalar, family: str | None = None) -> str:
+    """A value as Spark reads it whatever the session says of quotes, backslashes, variables and time zones."""
+    if not isinstance(value, str) or not _SPECIAL.search(value):
+        return literal_sql(value, family)
+    pieces = [piece for piece in _SPECIAL.split(value) if piece]
+    return f"concat({', '.join(f'char({ord(one)})' if _SPECIAL.match(one) else literal_sql(one) for one in pieces)})"
+
+
+def condition_sql(condition: Filter, column: Callable[[str], str] = column_of) -> str:
+    """A filter over our columns as Spark reads it."""
+    return filter_sql(condition, name=column, literal=spark_literal)
+
+
+def map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
+    """`mapInArrow` with text and bytes in the types that our code reads, also where the session prefers large ones."""
+    return frame.mapInArrow(partial(_over_plain_types, run), from_arrow_schema(schema))
+
+
+def _over_plain_types(run: Callable[[Batches], Batches], batches: Batches) -> Batches:
+    return run(map(_with_plain_types, batches))
+
+
+def _with_plain_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    plain = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
+    return batch if plain.equals(batch.schema) else batch.cast(plain)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
