@@ -169,7 +169,7 @@ class ConditionReader:
                 f"cannot use {sql_text(node)!r} in a condition, as {attribute!r} is of type {kind.value}; "
                 "LIKE accepts a string"
             )
-        literal = _literal(node.expression)
+        literal = _literal(node.expression, attribute)
         if literal is None:
             return NO_EVENT
         text, family = literal
@@ -179,7 +179,7 @@ class ConditionReader:
 
     def _value(self, attribute: str, node: exp.Expr) -> tuple[Scalar, Family] | None:
         """The literal that an attribute is compared with; text is a time if the attribute is one."""
-        literal = _literal(node)
+        literal = _literal(node, attribute)
         if literal is None or literal[1] != "string":
             return literal
         self.texts.add(attribute)
@@ -253,12 +253,18 @@ def _pattern(text: str, negated: bool) -> Constraint:
     return Constraint.like(Pattern("prefix" if len(plain) in places else "suffix", plain, negated))
 
 
-def _literal(node: exp.Expr) -> tuple[Scalar, Family] | None:
-    """The value of a literal and its family; None is SQL's NULL."""
+def _literal(node: exp.Expr, attribute: str) -> tuple[Scalar, Family] | None:
+    """The value of a literal that an attribute is compared with, and its family; None is SQL's NULL."""
     try:
         return _read_literal(node)
-    except (OverflowError, EventError) as error:
+    except OverflowError as error:
         raise FilterError(f"cannot use {sql_text(node)!r} as a value: {error}") from None
+    except EventError:
+        text = next(literal.this for literal in node.find_all(exp.Literal))
+        raise FilterError(
+            f"attribute {attribute!r} is compared with the time {text!r}; "
+            "accepted are times like '2014-08-11 07:30:00', of the years 1 to 9999"
+        ) from None
 
 
 def _read_literal(node: exp.Expr) -> tuple[Scalar, Family] | None:
