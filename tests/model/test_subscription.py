@@ -157,6 +157,23 @@ def test_having(having: str, condition: str, measures: tuple[Measure, ...]) -> N
     subscription.within(SCHEMAS)
 
 
+@pytest.mark.parametrize(
+    "having",
+    ["count(*) = 0", "count(*) < 1", "0 >= count(*)", "count(*) BETWEEN 0 AND 0", "n = 0", "NOT n > 0", "n IN (0, -1)",
+     "count(*) = 0 AND avg(speed) > 3", "n < 1 OR n = 0 AND segment = 3", "n IS NULL", "n > 0 AND n < 1", "n = 1.5"],
+)  # fmt: skip
+def test_having_that_only_an_empty_window_fulfils_is_refused(having: str) -> None:
+    with pytest.raises(SubscriptionError, match=r"'s': HAVING is never true: windows without an event yield nothing"):
+        Subscription("s", sql=f"SELECT avg(speed), count(*) AS n {WINDOWED}, segment HAVING {having}")
+
+
+@pytest.mark.parametrize(
+    "having", ["count(*) <= 1", "count(*) = 0 OR avg(speed) > 3", "count(speed) = 0", "n != 0", "n BETWEEN 0 AND 1"]
+)
+def test_having_that_some_window_with_events_fulfils_is_accepted(having: str) -> None:
+    Subscription("s", sql=f"SELECT avg(speed), count(*) AS n {WINDOWED}, segment HAVING {having}").within(SCHEMAS)
+
+
 # -- with a schema ----------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +223,9 @@ def test_times_as_text_are_times_whatever_their_form() -> None:
         (f"SELECT avg(highway) {WINDOWED}", r"avg\(highway\) .* type string; accepted are int, float"),
         (f"SELECT bool_and(speed) {WINDOWED}", r"bool_and\(speed\) .* type int; accepted are bool"),
         (f"SELECT sum(due) {WINDOWED}", r"sum\(due\) .* type timestamp; accepted are int, float"),
+        ("SELECT * FROM traffic WHERE due > DATE '11.8.2014'", "'due' is compared with the time '11.8.2014'"),
+        (f"SELECT count(*) {WINDOWED} HAVING max(due) > DATE 'soon'", r"'max\(due\)' is compared with the time 'soon'"),
+        (f"SELECT count(*) {WINDOWED} HAVING count(*) = 'none'", r"'count\(\*\)' is of type int and is compared"),
         (f"SELECT count(*) {WINDOWED} HAVING max(highway) > 3", "'max\\(highway\\)' is of type string"),
         (f"SELECT count(*) {WINDOWED} HAVING approx_top_k(speed, 2) = 3", "approx_top_k.* is a list"),
     ],

@@ -11,6 +11,7 @@ from sqlglot import parse as _parse
 from sqlglot.errors import SqlglotError
 
 from catchment.model.condition import ConditionReader, SubscriptionSql, column_name, first_line, sql_text
+from catchment.model.constraint import ANYTHING, Constraint
 from catchment.model.errors import FilterError, SubscriptionError
 from catchment.model.filter import EVERY_EVENT, Filter
 from catchment.model.operators import OPERATORS, Measure
@@ -20,6 +21,8 @@ from catchment.model.times import duration_us
 from catchment.model.window import Window
 
 __all__ = ["parse_query"]
+
+_ONE_OR_MORE = Constraint.compare(">=", 1)
 
 ACCEPTED = (
     "SELECT attributes or aggregates FROM topic [WHERE condition] "
@@ -228,8 +231,22 @@ def _with_having(aggregate: Aggregate, having: exp.Expr, schema: Schema | None) 
 
     reader = ConditionReader(resolve, type_of)
     condition = _condition("HAVING", having, reader)
+    _refuse_having_of_empty_windows(condition)
     texts = {used[name].attribute or name if name in used else name for name in reader.texts}
     return replace(aggregate, having=condition, having_measures=tuple(used.values())), texts
+
+
+def _refuse_having_of_empty_windows(condition: Filter) -> None:
+    """A window is told of only where it has an event, so `count(*) = 0` would wait for ever."""
+    counted = str(Measure("count"))
+    counts = [dict(disjunct).get(counted, ANYTHING) for disjunct in condition.disjuncts]
+    if any(count.family not in (None, "number") for count in counts):
+        return  # which is refused as soon as the types are known
+    if counts and all(count.within(Type.INT).intersect(_ONE_OR_MORE).is_empty for count in counts):
+        raise SubscriptionError(
+            "HAVING is never true: windows without an event yield nothing, so count(*) is 1 or more; "
+            "accepted is a condition that some such count fulfils"
+        )
 
 
 def _measure_name(node: exp.Expr) -> str:
