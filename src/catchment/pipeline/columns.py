@@ -18,6 +18,7 @@ from catchment.model.constraint import Scalar
 from catchment.model.filter import Filter
 from catchment.model.rendering import filter_sql, literal_sql
 from catchment.model.schema import RESERVED_COLUMNS
+from catchment.pipeline.workers import shipped
 
 __all__ = ["attribute_of", "column_of", "condition_sql", "map_in_arrow", "spark_literal", "with_attribute_names"]
 
@@ -64,7 +65,7 @@ def condition_sql(condition: Filter, column: Callable[[str], str] = column_of) -
 
 def map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
     """`mapInArrow` with text and bytes in the types that our code reads, also where the session prefers large ones."""
-    return frame.mapInArrow(partial(_over_plain_types, run), from_arrow_schema(schema))
+    return frame.mapInArrow(shipped(partial(_over_plain_types, run)), from_arrow_schema(schema))
 
 
 def _over_plain_types(run: Callable[[Batches], Batches], batches: Batches) -> Batches:

@@ -24,6 +24,7 @@ from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.statistics import complete_columns
 from catchment.pipeline.traffic import Sent, carried_by_lots, needs_lots, publications_of, traffic_of
+from catchment.pipeline.workers import prepare_workers
 from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
 
 __all__ = ["Delivery", "Engine", "Run", "replay"]
@@ -205,6 +206,7 @@ def replay(
     if deduplicate:
         events = deduplicated(events)
     choice = choose(plan, engine)
+    prepare_workers(spark.sparkContext)
     broadcast = spark.sparkContext.broadcast(plan)
     return Run(spark, plan, overlay, strategy, choice, events, broadcast, complete_columns(publications))
 

@@ -30,6 +30,7 @@ from catchment.pipeline.ledger import Step
 from catchment.pipeline.publications import Catalog, event_id_type, prepared
 from catchment.pipeline.replay import Delivery, check_arguments, check_options, sampling_period_us
 from catchment.pipeline.sinks import BatchResults, ParquetSink, Sink, as_sink
+from catchment.pipeline.workers import prepare_workers
 from catchment.stages import Active, compile_plan
 
 __all__ = ["Job", "stream"]
@@ -106,6 +107,7 @@ def stream(
         resumed_us=now_us(),
     )
     work.prepare()
+    prepare_workers(spark.sparkContext)
     brokers = overlay.brokers if overlay is not None else None
     events = judged(prepared(publications, catalog), catalog.schemas, brokers, measured=overlay is not None)
     return Job(work, lambda attributes: _start(events, attributes, work, folder, trigger))
