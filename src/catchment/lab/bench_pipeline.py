@@ -391,7 +391,7 @@ def _targets(measured: Sequence[Measured], marginal: Sequence[Measured], slices:
 def _notes() -> list[str]:
     notes = [FLINK]
     if not _has_duckdb():
-        notes.append("DuckDB is not installed: pip install 'catchment[peers]'")
+        notes.append("DuckDB is not installed: pip install 'catchment-pubsub[peers]'")
     return notes
 
 
