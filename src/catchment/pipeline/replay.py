@@ -23,6 +23,7 @@ from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.publications import Catalog, deduplicated, prepared
 from catchment.pipeline.statistics import complete_columns
+from catchment.pipeline.topics import warn_of_absent_topics
 from catchment.pipeline.traffic import Sent, carried_by_lots, needs_lots, publications_of, traffic_of
 from catchment.pipeline.workers import prepare_workers
 from catchment.stages import LOT_KINDS, PACKED_SCHEMA, Active, Plan, Selection, Wanted, compile_plan
@@ -199,10 +200,10 @@ def replay(
     check_arguments(publications, overlay)
     check_options(delivery=delivery, lateness=lateness)
     catalog = Catalog.of(schema, publications)
-    plan = compile_plan(
-        (Active(one) for one in listed(subscriptions)), catalog.schemas, overlay, open_topics=catalog.is_open
-    )
+    asked = listed(subscriptions)
+    plan = compile_plan((Active(one) for one in asked), catalog.schemas, overlay, open_topics=catalog.is_open)
     events = prepared(publications, catalog)
+    warn_of_absent_topics(asked, publications)
     if deduplicate:
         events = deduplicated(events)
     choice = choose(plan, engine)

@@ -1,4 +1,4 @@
-"""What Parquet files say about themselves: in which of their columns nothing is missing.
+"""What Parquet files say about themselves: in which of their columns nothing is missing, and where values lie.
 
 A condition that is known to hold needs no column to be read. Spark reads every column that a condition names, even if
 the condition concerns one row in a hundred.
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-__all__ = ["complete_columns"]
+__all__ = ["complete_columns", "text_bounds"]
 
 FILES_MAX = 64
 """Reading the footers of more files would take longer than it saves."""
@@ -32,6 +32,32 @@ def complete_columns(table: DataFrame) -> frozenset[str]:
     except (OSError, pa.ArrowInvalid):
         return frozenset()  # Spark will say what is wrong with the file, if it is
     return frozenset(found or ())
+
+
+def text_bounds(table: DataFrame, column: str) -> tuple[str, str] | None:
+    """Two texts between which all of a column lie, under the same conditions; None where the files do not say."""
+    try:
+        footers = [pq.read_metadata(path) for path in _local_paths(table)]
+    except (OSError, pa.ArrowInvalid):
+        return None
+    bounds = [one for footer in footers for one in _bounds_in(footer, column)]
+    known = [one for one in bounds if one is not None]
+    if not known or len(known) < len(bounds):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _bounds_in(footer: pq.FileMetaData, column: str) -> list[tuple[str, str] | None]:
+    """Those of each row group with rows."""
+    position = next((n for n in range(footer.num_columns) if footer.schema.column(n).path == column), None)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    if position is None:
+        return [None for _ in groups]
+    found = (group.column(position).statistics for group in groups if group.num_rows)
+    return [
+        (one.min, one.max) if one is not None and one.has_min_max and isinstance(one.min, str) else None
+        for one in found
+    ]
 
 
 def _local_paths(table: DataFrame) -> list[str]:
