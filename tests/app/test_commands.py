@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,11 @@ from typer.testing import CliRunner, Result
 import catchment
 from catchment.app.config import load_configuration
 from catchment.app.failures import explanation
-from catchment.app.main import app
+from catchment.app.main import DISTRIBUTION, app
 from catchment.app.running import Ran, Watched, run_job, with_options
 from catchment.lab import bench_simulation
 from catchment.lab.progress import Steps
+from catchment.pipeline.topics import AbsentTopicWarning
 from tests.workloads.tools import REAL_DATA
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -85,9 +88,80 @@ def test_check_estimates_on_files(spark: SparkSession) -> None:
     assert content["selectivity"] == {"sampled events of the topic": 4, "matched": 1, "share": 0.25}
 
 
+def test_check_needs_no_file_for_one_subscription() -> None:
+    sql = "SELECT avg(speed), count(*) FROM t WHERE highway = '401' GROUP BY window(ts, '1 minute')"
+    content = told("check", "--sql", sql)
+    assert (content["topic"], content["where"]) == ("t", "highway = '401'")
+    assert [one["what travels"] for one in content["operators"]] == ["depends on the type of speed", "a count"]
+    typed = told("check", "--sql", sql, "--attributes", "speed=int, highway=string")
+    assert [one["what travels"] for one in typed["operators"]] == ["count and sum", "a count"]
+    assert typed["answered by"].startswith("plain Spark SQL")
+
+
+@pytest.fixture
+def untyped(spark: SparkSession, tmp_path: Path) -> Path:
+    """A job over a Parquet file that says its columns itself, one of whose subscriptions has a slip of the pen."""
+    rows = [(n, "traffic", "b", datetime(2024, 1, 1, 0, 0, n, tzinfo=UTC), n, f"{n}") for n in range(8)]
+    schema = "event_id long, topic string, broker string, ts timestamp, speed int, name string"
+    spark.createDataFrame(rows, schema).coalesce(1).write.parquet(str(tmp_path / "events"))
+    (tmp_path / "asked.sql").write_text(
+        "-- name: fine\nSELECT sum(speed), max(name) FROM traffic WHERE ts >= '2024-01-01 00:00:04'"
+        " GROUP BY window(ts, '1 minute');\n-- name: slip\nSELECT * FROM traffik WHERE speed > 3;\n"
+    )
+    job = tmp_path / "job.toml"
+    job.write_text('subscriptions = "asked.sql"\nsource = { format = "parquet", path = "events" }\n')
+    return job
+
+
+SLIP = "no event has the topic 'traffik', which slip asks about; topics there: traffic"
+
+
+@pytest.mark.spark
+def test_check_takes_the_columns_of_files_where_no_topic_is_declared(untyped: Path) -> None:
+    content = told("check", untyped, "--name", "fine")
+    assert content["selectivity"] == {"sampled events of the topic": 8, "matched": 4, "share": 0.5}
+    assert [one["what travels"] for one in content["operators"]] == ["count and sum", "the greatest value"]
+    assert content["warning"] is None
+    slip = told("check", untyped, "--name", "slip")
+    assert slip["warning"] == [SLIP.replace("no event has", "no event among the first 8 has")]
+    wrong = called("check", untyped, "--sql", "SELECT max(pace) FROM traffic GROUP BY window(ts, '1 minute')")
+    assert wrong.exit_code == 2
+    assert "topic 'traffic' has no attribute 'pace'; it has broker, name, speed, ts" in wrong.stderr
+
+
+@pytest.mark.spark
+def test_a_topic_that_no_event_has_is_named(untyped: Path, spark: SparkSession) -> None:
+    result = called("replay", untyped, "--json")
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert content["warnings"] == [SLIP]
+    assert f"warning: {SLIP}\n" in result.stderr
+    assert content["facts"]["events"] == 8
+    ran = called("run", untyped, "--checkpoint", untyped.parent / "ck", "--available-now")
+    assert ran.exit_code == 0, ran.output
+    assert f"warning: {SLIP.replace('event', 'event so far')}" in ran.stderr
+
+
+@pytest.mark.spark
+def test_in_python_files_that_cannot_have_a_topic_say_so(untyped: Path, spark: SparkSession) -> None:
+    slip = catchment.Subscription("slip", sql="SELECT * FROM traffik")
+    publications = spark.read.parquet(str(untyped.parent / "events"))
+    with pytest.warns(AbsentTopicWarning, match=SLIP) as caught:
+        catchment.replay(spark, publications, subscriptions=[slip])
+    assert caught[0].filename == __file__
+    catchment.replay(spark, publications.where("speed > 3"), subscriptions=[slip])  # nobody can tell without reading
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    result = called("--version")
+    assert (result.exit_code, result.stdout) == (0, f"catchment {version(DISTRIBUTION)}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["check"], "there is nothing to check; accepted are a TOML file, --sql, or both"),
+        (["check", TRAFFIC, "--sql", "SELECT * FROM t", "--attributes", "x=int"], "traffic.toml says the types"),
         (["check", TRAFFIC, "--sql", "SELECT avg(pace) FROM traffic"], "aggregates without GROUP BY"),
         (
             ["check", TRAFFIC, "--sql", "SELECT * FROM tides", "--at", "north"],
@@ -147,6 +221,31 @@ def test_replay_of_the_stations_keeps_bad_rows_aside_and_agrees_with_the_oracle(
     again = called("replay", EXAMPLES / "station.toml", "--output", tmp_path / "out")
     assert again.exit_code == 2
     assert "out is not empty; accepted is a new folder, or --overwrite" in again.stderr
+
+
+class Clock:
+    """A clock that only what is measured moves."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+@pytest.mark.spark
+def test_starting_is_not_counted_as_answering(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    def start(*_: object) -> None:
+        clock.now += 1_000
+
+    monkeypatch.setattr("catchment.app.replaying.time", clock)
+    monkeypatch.setattr("catchment.app.replaying.start_workers", start)
+    facts = told("replay", "--workload", "traffic", "--events", 100, "--subscriptions-count", 20)["facts"]
+    assert facts["seconds starting"] >= 1_000
+    assert facts["seconds answering"] < 1
+    assert facts["events a second"] > 100
 
 
 @pytest.mark.spark

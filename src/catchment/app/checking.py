@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import catchment
-from catchment.app.config import Configuration
+from catchment.app.config import Configuration, attributes_of
 from catchment.app.printing import print_facts, print_rows
 from catchment.lab.progress import Steps
 from catchment.model.errors import ConfigurationError
-from catchment.model.events import as_events
+from catchment.model.events import as_events, attribute_schema
+from catchment.model.operators import Measure
 from catchment.model.rendering import filter_sql
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Aggregate, Query, Subscription
@@ -23,9 +25,10 @@ from catchment.overlay import shortest_paths
 from catchment.pipeline.generated import Generated, chunk_of
 from catchment.pipeline.planner import choose
 from catchment.pipeline.sources import Recorded, Source, open_batch
+from catchment.pipeline.topics import absent_topics
 from catchment.stages import Active, compile_plan
 
-__all__ = ["check_all", "check_one", "show_all", "show_checked"]
+__all__ = ["check_all", "check_one", "job_of_options", "show_all", "show_checked"]
 
 _TRAVELS = {
     "tally": "a count",
@@ -67,6 +70,10 @@ def check_one(
             known = ", ".join(one.name for one in configured[:_SHOWN_MAX]) or "none"
             raise ConfigurationError(f"{job.file} has no subscription {name!r}; there are {known}")
         asked, others = found[0], [one for one in configured if one.name != name]
+    events: pa.Table | None = None
+    if sample and job.source is not None:
+        events = _sample(job.source, sample, master or job.options.master, steps)
+        job = _with_columns(job, events, (*others, asked))
     job.check_subscription(asked)
     query, schema = _meaning(asked, job)
     told = _in_short(asked, query, schema)
@@ -76,10 +83,27 @@ def check_one(
     if query.aggregate is not None:
         told["window"] = _window(query.aggregate.window)
         told["operators"] = _operators(query.aggregate, schema)
-    if sample and job.source is not None:
-        events = _sample(job.source, sample, master or job.options.master, steps)
+    if events is not None and schema is not None:
         told["selectivity"] = _selectivity(query, events, schema)
+        there = {topic for topic in events.column("topic").unique().to_pylist() if topic is not None}
+        told["warning"] = absent_topics([asked], there, f"event among the first {events.num_rows:,}") or None
     return told
+
+
+def job_of_options(sql: str, attributes: str | None) -> Configuration:
+    """A job for one subscription alone, whose topic has the given attributes, or unknown ones."""
+    if attributes is None:
+        return Configuration(file="--sql")
+    topic = Subscription("new", sql=sql).query.topic
+    return Configuration(file="--sql", topics={topic: attributes_of(attributes)})
+
+
+def _with_columns(job: Configuration, events: pa.Table, subscriptions: Iterable[Subscription]) -> Configuration:
+    """The job, where it declares no topics, with those of its subscriptions, which have what the columns say."""
+    if job.topics:
+        return job
+    columns = attribute_schema(events.schema)
+    return replace(job, topics={one.query.topic: columns for one in subscriptions})
 
 
 def _subscriptions(job: Configuration) -> list[Subscription]:
@@ -141,18 +165,21 @@ def _duration(given_us: int) -> str:
 
 
 def _operators(asked: Aggregate, schema: Schema | None) -> list[dict[str, str]]:
-    rows = []
-    for measure in asked.measures:
-        kind = Type.INT if measure.attribute is None or schema is None else schema[measure.attribute]
-        state = measure.state(kind).name
-        rows.append(
-            {
-                "operator": str(measure),
-                "class": measure.definition.category,
-                "what travels": _TRAVELS.get(state, f"a {state}"),
-            }
-        )
-    return rows
+    return [
+        {
+            "operator": str(measure),
+            "class": measure.definition.category,
+            "what travels": _travels(measure, schema),
+        }
+        for measure in asked.measures
+    ]
+
+
+def _travels(measure: Measure, schema: Schema | None) -> str:
+    if measure.attribute is not None and schema is None:
+        return f"depends on the type of {measure.attribute}"
+    state = measure.state(Type.INT if measure.attribute is None or schema is None else schema[measure.attribute]).name
+    return _TRAVELS.get(state, f"a {state}")
 
 
 def _relations(query: Query, others: Sequence[Subscription], job: Configuration) -> dict[str, Any]:
@@ -183,7 +210,7 @@ def _relations(query: Query, others: Sequence[Subscription], job: Configuration)
         "has the filter of": same_filter or None,
         "is covered by": wider or None,
         "covers": narrower or None,
-        "overlaps": f"{meets} of {len(others)} configured",
+        "overlaps": f"{meets} of {len(others)} configured" if others else None,
     }
 
 
@@ -241,9 +268,8 @@ def _sample(source: Source, count: int, master: str | None, steps: Steps) -> pa.
         return open_batch(spark, source, rows_max=count).publications.toArrow()
 
 
-def _selectivity(query: Query, events: pa.Table, schema: Schema | None) -> dict[str, Any]:
-    kinds = schema if schema is not None else Schema({})
-    typed = as_events(events, Schema({name: kinds[name] for name in kinds if name not in ("broker", "ts")}))
+def _selectivity(query: Query, events: pa.Table, schema: Schema) -> dict[str, Any]:
+    typed = as_events(events, Schema({name: schema[name] for name in schema if name not in ("broker", "ts")}))
     typed = typed.filter(pc.equal(typed.column("topic"), query.topic))
     matched = np.zeros(typed.num_rows, np.bool_)
     matcher = catchment.Matcher({"asked": query.where}, schema)

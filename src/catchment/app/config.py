@@ -49,7 +49,7 @@ from catchment.pipeline.generated import WORKLOADS, Generated
 from catchment.pipeline.sources import FORMATS, RECORDED, Files, FromColumn, Recorded, Source
 from catchment.workloads import debs14_links
 
-__all__ = ["Configuration", "Options", "SinkOptions", "load_configuration"]
+__all__ = ["Configuration", "Options", "SinkOptions", "attributes_of", "load_configuration"]
 
 AVAILABLE_NOW = "available now"
 
@@ -149,6 +149,15 @@ def load_configuration(file: Path) -> Configuration:
     )
     whole.done()
     return configuration.check()
+
+
+def attributes_of(text: str) -> Schema:
+    """A schema as the command line says it: 'speed=float, highway=string'."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    wrong = [name for name, equals, kind in pairs if not (equals and name.strip() and kind.strip())]
+    if wrong:
+        raise ConfigurationError(f"--attributes has {', '.join(wrong)}; accepted is 'speed=float, highway=string'")
+    return Schema.of({name.strip(): kind.strip() for name, _, kind in pairs})
 
 
 def _topics(whole: Section) -> dict[str, Schema]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +14,15 @@ import typer
 from rich.console import Console
 
 from catchment.app.failures import reported
-from catchment.app.printing import print_json, print_rows
+from catchment.app.printing import print_json, print_rows, print_warnings
 
 __all__ = ["app", "main"]
 
+DISTRIBUTION = "catchment-pubsub"
+"""As the package index knows this project; the module and the command are `catchment`."""
+
 app = typer.Typer(
     name="catchment",
-    help="Content-based publish/subscribe that aggregates events on their way, on Apache Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -32,6 +35,28 @@ app.add_typer(reproduce, name="reproduce")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
 SHOWN_DIFFERENCES = 10
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"catchment {_version()}")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and stop.")
+    ] = False,
+) -> None:
+    """Content-based publish/subscribe that aggregates events on their way, on Apache Spark."""
 
 
 @app.command()
@@ -85,6 +110,7 @@ def replay(
     chosen = _given(master=master, placement=placement)
     job = replace(job, options=replace(job.options, **chosen))
     replayed = replay_job(job, output=output, overwrite=overwrite, check_with_oracle=verify, steps=Steps())
+    print_warnings(replayed.warnings)
     if as_json:
         print_json(asdict(replayed))
     else:
@@ -128,20 +154,28 @@ def run(
 @app.command()
 @reported
 def check(
-    config: Annotated[Path, typer.Argument(help="A TOML file that describes the job.")],
-    sql: Annotated[str | None, typer.Option(help="A subscription that might be added.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="A TOML file that describes the job.")] = None,
+    sql: Annotated[str | None, typer.Option(help="A subscription that might be added; needs no file.")] = None,
     at: Annotated[str | None, typer.Option(help="The broker of the subscription in --sql.")] = None,
     name: Annotated[str | None, typer.Option(help="A subscription of the file, or a name for --sql.")] = None,
+    attributes: Annotated[
+        str | None, typer.Option(help="Types, as in 'speed=float', for --sql without a file.")
+    ] = None,
     sample: Annotated[int, typer.Option(help="Events to estimate selectivity on; 0 for none.", min=0)] = 10_000,
     master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what a subscription would do, without doing it; or list those of the file."""
-    from catchment.app.checking import check_all, check_one, show_all, show_checked
+    from catchment.app.checking import check_all, check_one, job_of_options, show_all, show_checked
     from catchment.app.config import load_configuration
     from catchment.lab.progress import Steps
+    from catchment.model.errors import ConfigurationError
 
-    job = load_configuration(config)
+    if config is None and sql is None:
+        raise ConfigurationError("there is nothing to check; accepted are a TOML file, --sql, or both")
+    if config is not None and attributes is not None:
+        raise ConfigurationError(f"--attributes is given, but {config} says the types; accepted is one of them")
+    job = load_configuration(config) if config is not None else job_of_options(str(sql), attributes)
     content: Any
     if sql is None and name is None:
         content = check_all(job)

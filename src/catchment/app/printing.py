@@ -11,8 +11,9 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["print_facts", "print_json", "print_rows"]
+__all__ = ["print_facts", "print_json", "print_rows", "print_warnings"]
 
 
 def print_json(content: Any) -> None:
@@ -42,6 +43,13 @@ def print_rows(
     for row in rows:
         table.add_row(*(_shown(value) for value in row))
     (console or Console(highlight=False)).print(table)
+
+
+def print_warnings(lines: Sequence[str], console: Console | None = None) -> None:
+    """On standard error, one line each."""
+    for line in lines:
+        text = Text.assemble(("warning: ", "bold yellow"), line)
+        (console or Console(stderr=True, highlight=False)).print(text, soft_wrap=True)
 
 
 def _shown(value: Any) -> str:

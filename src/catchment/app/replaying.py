@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 import catchment
 from catchment.app.asking import DrawnSubscriptions, read_subscriptions
-from catchment.app.config import Configuration, SinkOptions
+from catchment.app.config import Configuration, SinkOptions, attributes_of
 from catchment.app.printing import print_facts, print_rows
 from catchment.lab.progress import Steps
 from catchment.lab.verifying import Verification, verify
+from catchment.lab.warming import start_workers
 from catchment.model.errors import ConfigurationError
-from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 from catchment.overlay import Overlay
 from catchment.pipeline.generated import WORKLOADS, Generated
 from catchment.pipeline.sources import Files, FromColumn, Recorded, open_batch
+from catchment.pipeline.topics import AbsentTopicWarning, absent_topics
 from catchment.workloads import debs14_links
 
 __all__ = ["Replayed", "from_options", "from_workload", "replay_job", "show_replayed"]
@@ -42,6 +44,7 @@ class Replayed:
     traffic: list[dict[str, Any]]
     sample: list[dict[str, Any]]
     verification: Verification | None
+    warnings: list[str]
 
 
 def from_options(
@@ -55,7 +58,7 @@ def from_options(
 ) -> Configuration:
     """A job from options alone: files of one topic, at one place."""
     kind = file_format or _format_of(source)
-    schema = _attributes(attributes) if attributes is not None else None
+    schema = attributes_of(attributes) if attributes is not None else None
     if kind != "parquet" and (schema is None or topic is None):
         raise ConfigurationError(
             f"{kind} files do not say the types of their columns; "
@@ -87,14 +90,6 @@ def _format_of(source: str) -> str:
     if found is not None and found.is_file():
         return _format_of(found.name)
     raise ConfigurationError(f"the format of {source} is unknown; accepted is --format parquet, csv or json")
-
-
-def _attributes(text: str) -> Schema:
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    wrong = [name for name, equals, kind in pairs if not (equals and name.strip() and kind.strip())]
-    if wrong:
-        raise ConfigurationError(f"--attributes has {', '.join(wrong)}; accepted is 'speed=float, highway=string'")
-    return Schema.of({name.strip(): kind.strip() for name, _, kind in pairs})
 
 
 def from_workload(
@@ -148,6 +143,7 @@ def replay_job(
     if spark is None:
         with steps.step("Spark started"):
             spark = catchment.spark_session("catchment replay", master=configuration.options.master)
+    started_seconds = time.monotonic() - begun
     steps.spark = spark
     with steps.step("source opened"):
         # Text is parsed, and made-up events are made, once for all that is asked of them.
@@ -155,24 +151,32 @@ def replay_job(
         publications = opened.publications
     subscriptions = _asked(configuration, publications, steps)
     options = configuration.options
-    run = catchment.replay(
-        spark,
-        publications,
-        subscriptions=subscriptions,
-        overlay=configuration.overlay,
-        placement=options.placement,  # type: ignore[arg-type]
-        schema=configuration.topics or None,
-        lateness=options.lateness,
-        delivery=options.delivery,  # type: ignore[arg-type]
-        deduplicate=options.deduplicate,
-        sampling_period=options.sampling_period,
-        cost=options.cost,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentTopicWarning)  # which is told below, from what the events say
+        run = catchment.replay(
+            spark,
+            publications,
+            subscriptions=subscriptions,
+            overlay=configuration.overlay,
+            placement=options.placement,  # type: ignore[arg-type]
+            schema=configuration.topics or None,
+            lateness=options.lateness,
+            delivery=options.delivery,  # type: ignore[arg-type]
+            deduplicate=options.deduplicate,
+            sampling_period=options.sampling_period,
+            cost=options.cost,
+        )
     with steps.step("events read"):
-        events = publications.count()
+        counts_by_topic = {row["topic"]: row["count"] for row in publications.groupBy("topic").count().collect()}
+        events = sum(counts_by_topic.values())
         quarantined = 0 if opened.quarantined is None else opened.quarantined.count()
     if run.choice.engine == "shared" or configuration.overlay is not None or run.plan.regular_names:
         run = run.persist()
+    if run.choice.engine == "shared":
+        starting = time.monotonic()
+        with steps.step("Python workers started"):
+            start_workers(spark, publications, subscriptions, configuration.topics or None)
+        started_seconds += time.monotonic() - starting
     answering = time.monotonic()
     with steps.step("subscriptions answered"):
         kept = {
@@ -213,6 +217,7 @@ def replay_job(
         "notifications": counts["notifications"],
         "deliveries": counts["deliveries"],
         "placement": options.placement if configuration.overlay is not None else None,
+        "seconds starting": round(started_seconds, 2),
         "seconds answering": round(seconds, 2),
         "events a second": round(events / seconds),
         "seconds in all": round(time.monotonic() - begun, 2),
@@ -220,7 +225,8 @@ def replay_job(
     }
     run.unpersist()
     opened.unpersist()
-    return Replayed(facts=facts, traffic=traffic, sample=sample, verification=verification)
+    absent = absent_topics(subscriptions, {topic for topic in counts_by_topic if topic is not None})
+    return Replayed(facts=facts, traffic=traffic, sample=sample, verification=verification, warnings=absent)
 
 
 def _asked(configuration: Configuration, publications: DataFrame, steps: Steps) -> Sequence[Subscription]:

@@ -20,19 +20,21 @@ from rich.text import Text
 import catchment
 from catchment.app.asking import read_subscriptions
 from catchment.app.config import AVAILABLE_NOW, Configuration, SinkOptions
-from catchment.app.printing import print_facts
+from catchment.app.printing import print_facts, print_warnings
 from catchment.lab.progress import Steps
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.subscription import Subscription
 from catchment.model.times import timestamp_text
 from catchment.pipeline.quarantine import Quarantine, store_aside
 from catchment.pipeline.sinks import ConsoleSink, ParquetSink
-from catchment.pipeline.sources import open_stream
+from catchment.pipeline.sources import Files, Source, open_batch, open_stream
 from catchment.pipeline.stream import Job, stream
+from catchment.pipeline.topics import absent_topics
 
 __all__ = ["Ran", "Watched", "run_job", "show_ran", "with_options"]
 
 _LOOK_EVERY_SECONDS = 1.0
+_TOPICS_SOUGHT_IN = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,9 @@ def run_job(
         with steps.step("Spark started"):
             spark = catchment.spark_session("catchment run", master=options.master)
     opened = open_stream(spark, job.source)
+    there = _topics_so_far(spark, job.source)
+    if there:
+        print_warnings(absent_topics(subscriptions, there, "event so far"), steps.console)
     sink = ConsoleSink() if job.sink.format == "console" else ParquetSink(job.sink.path) if job.sink.path else None
     with steps.step(f"job started with {len(subscriptions)} subscriptions"):
         running = stream(
@@ -171,6 +176,19 @@ def run_job(
         results=job.sink.path or (None if job.sink.format == "console" else f"{options.checkpoint}/results"),
         changes=changes,
     )
+
+
+def _topics_so_far(spark: SparkSession, source: Source) -> set[str]:
+    """The topics of the first events that a source holds, where nobody declares which there are; else none."""
+    if not isinstance(source, Files) or source.topics:
+        return set()
+    if isinstance(source.topic, str):
+        return {source.topic}
+    try:
+        first = open_batch(spark, source, rows_max=_TOPICS_SOUGHT_IN).publications
+    except ConfigurationError:  # no file is there yet
+        return set()
+    return {row.topic for row in first.select("topic").distinct().collect() if row.topic is not None}
 
 
 def _follow(
