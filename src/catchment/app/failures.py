@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from catchment.model.errors import CatchmentError
+from catchment_command import INTERRUPTED
 
 __all__ = ["explanation", "reported"]
 
@@ -41,7 +42,7 @@ def explanation(error: BaseException) -> str:
 
 
 def reported(command: Function) -> Function:
-    """A command whose errors are one line on standard error and exit code 2."""
+    """A command whose errors are one line on standard error and exit code 2; of Ctrl-C, 130."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -51,5 +52,8 @@ def reported(command: Function) -> Function:
             line = Text.assemble(("error: ", "bold red"), explanation(error))
             Console(stderr=True, soft_wrap=True, highlight=False).print(line)
             raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            Console(stderr=True).print("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
 
     return run  # type: ignore[return-value]

@@ -241,19 +241,25 @@ def _finished(aside: Quarantine | None, *, drain: bool) -> int:
 def _asked_to_stop() -> Iterator[threading.Event]:
     """Set by Ctrl-C or a polite kill, and seen between two looks at the job: no call to Spark is torn in the middle.
 
-    Who is impatient and asks twice gets the interrupt.
+    Asked twice, it does what was done before: the command exits.
     """
     asked = threading.Event()
 
     def take_note(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
+        if not asked.is_set():
+            asked.set()
+            return
+        handler = before[number]
+        if callable(handler):
+            handler(number, frame)
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # where no signal arrives
         yield asked
         return
-    before = {number: signal.signal(number, take_note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, take_note)
     try:
         yield asked
     finally:

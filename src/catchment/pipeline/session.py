@@ -6,7 +6,9 @@ Everything set here is a default: whatever `config` says wins.
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,7 +52,12 @@ def spark_session(
             defaults |= _launch_defaults(master)
         if master:
             defaults["spark.master"] = master
-    return SparkSession.builder.appName(app_name).config(map={**defaults, **(config or {})}).getOrCreate()
+    handler = signal.getsignal(signal.SIGINT)
+    session = SparkSession.builder.appName(app_name).config(map={**defaults, **(config or {})}).getOrCreate()
+    if handler not in (None, signal.default_int_handler) and threading.current_thread() is threading.main_thread():
+        # Spark puts one of its own in the place of whatever a program does at Ctrl-C.
+        signal.signal(signal.SIGINT, handler)
+    return session
 
 
 def _require_master(master: str) -> None:
