@@ -375,7 +375,7 @@ def test_run_drains_what_is_there_and_goes_on_later(spark: SparkSession, job_fil
 def test_run_takes_up_a_changed_file_of_subscriptions(spark: SparkSession, job_file: Path) -> None:
     folder = job_file.parent
     job = with_options(
-        load_configuration(job_file), checkpoint=None, output=folder / "out", master=None, available_now=False
+        load_configuration(job_file), checkpoint=None, output=str(folder / "out"), master=None, available_now=False
     )
     messages = (folder / "messages").open("w+")
     steps = Steps(Console(file=messages, width=200))
@@ -470,6 +470,31 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(command: list[
         line = " ".join(result.stderr.split())
         assert f"error: the page cannot be written to '{output}'" in line
         assert line.endswith("accepted is a folder that can be made and written to")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("command", [["replay", TRAFFIC], ["run", TRAFFIC, "--checkpoint", "CHECKPOINT"]])
+def test_results_that_cannot_be_written_are_refused_before_the_work(
+    command: list[object], tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "below"
+    outputs = {str(below): "Not a directory", f"file://{below}": "Not a directory", "nowhere://x/y": "No FileSystem"}
+    arguments = [tmp_path / "checkpoint" if one == "CHECKPOINT" else one for one in command]
+    for output, reason in outputs.items():
+        result = called(*arguments, "--output", output)
+        assert result.exit_code == 2, result.output
+        line = result.stderr.splitlines()[-1]
+        assert line.startswith(f"error: the results cannot be written to '{output}' (")
+        assert reason in line
+        assert line.endswith("accepted is a folder that can be made and written to")
+        for step in ("source opened", "job started"):
+            assert step not in result.stderr
+        assert ("Spark started" in result.stderr) is ("://" in output)
+    if "--checkpoint" in command:
+        result = called("run", TRAFFIC, "--checkpoint", below)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"error: the checkpoint cannot be written to '{below}' (Not a directory)")
 
 
 @pytest.mark.parametrize("given", ["inf", "nan", "1e18", "1", "-3"])

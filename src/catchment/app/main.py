@@ -79,7 +79,7 @@ def replay(
     placement: Annotated[
         str | None, typer.Option(help="late, early, adaptive, selective, coordinated, cover, optimal.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
+    output: Annotated[str | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace results that are there.")] = False,
     verify: Annotated[bool, typer.Option(help="Compare with the oracle; exit with 1 if anything differs.")] = False,
     master: MasterOption = None,
@@ -128,8 +128,8 @@ def replay(
 @reported
 def run(
     config: Annotated[Path, typer.Argument(help="A TOML file that describes the job.")],
-    checkpoint: Annotated[Path | None, typer.Option(help="Where the job keeps what it must remember.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Where the job keeps what it must remember.")] = None,
+    output: Annotated[str | None, typer.Option(help="Write the results as Parquet below this folder.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many.", min=0)] = None,
     available_now: Annotated[bool, typer.Option(help="Stop when all that is there was read.")] = False,
     end: Annotated[bool, typer.Option(help="When it stops, close every open window; no later run goes on.")] = False,

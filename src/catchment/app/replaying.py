@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import catchment
 from catchment.app.asking import DrawnSubscriptions, read_subscriptions
 from catchment.app.config import Configuration, SinkOptions, attributes_of
+from catchment.app.outputs import refuse_to_overwrite, require_local_folder, require_spark_folder
 from catchment.app.printing import print_facts, print_rows
 from catchment.lab.progress import Steps
 from catchment.lab.verifying import Verification, verify
@@ -126,7 +127,7 @@ def from_workload(
 def replay_job(
     configuration: Configuration,
     *,
-    output: Path | None,
+    output: str | None,
     overwrite: bool = False,
     check_with_oracle: bool = False,
     steps: Steps,
@@ -137,14 +138,18 @@ def replay_job(
     if source is None:
         raise ConfigurationError(f"{configuration.file}: source is missing; replay needs to know where events are")
     if output is not None:
-        configuration = replace(configuration, sink=SinkOptions(path=str(output)))
-    _refuse_to_overwrite(configuration.sink, overwrite)
+        configuration = replace(configuration, sink=SinkOptions(path=output))
+    results = configuration.sink.path
+    require_local_folder(results, "the results", configuration.options.master)
     begun = time.monotonic()
     if spark is None:
         with steps.step("Spark started"):
             spark = catchment.spark_session("catchment replay", master=configuration.options.master)
     started_seconds = time.monotonic() - begun
     steps.spark = spark
+    require_spark_folder(spark, results, "the results")
+    if not overwrite:
+        refuse_to_overwrite(spark, results)
     with steps.step("source opened"):
         # Text is parsed, and made-up events are made, once for all that is asked of them.
         opened = open_batch(spark, source).persist()
@@ -240,13 +245,6 @@ def _asked(configuration: Configuration, publications: DataFrame, steps: Steps) 
         if isinstance(configuration.source, Recorded):
             sample = publications.toArrow()
         return drawn.draw(sample)
-
-
-def _refuse_to_overwrite(sink: SinkOptions, overwrite: bool) -> None:
-    if sink.path is None or overwrite or "://" in sink.path:
-        return
-    if Path(sink.path).is_dir() and any(Path(sink.path).iterdir()):
-        raise ConfigurationError(f"{sink.path} is not empty; accepted is a new folder, or --overwrite")
 
 
 def _written(results: dict[str, DataFrame], sink: SinkOptions, spark: SparkSession) -> dict[str, DataFrame]:

@@ -20,6 +20,7 @@ from rich.text import Text
 import catchment
 from catchment.app.asking import read_subscriptions
 from catchment.app.config import AVAILABLE_NOW, Configuration, SinkOptions
+from catchment.app.outputs import require_local_folder, require_spark_folder
 from catchment.app.printing import print_facts, print_warnings
 from catchment.lab.progress import Steps
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -86,20 +87,20 @@ class Watched:
 def with_options(
     job: Configuration,
     *,
-    checkpoint: Path | None,
-    output: Path | None,
+    checkpoint: str | None,
+    output: str | None,
     master: str | None,
     available_now: bool,
 ) -> Configuration:
     """What the command line says goes before what the file says."""
     options = job.options
     if checkpoint is not None:
-        options = replace(options, checkpoint=str(checkpoint))
+        options = replace(options, checkpoint=checkpoint)
     if master is not None:
         options = replace(options, master=master)
     if available_now:
         options = replace(options, trigger=AVAILABLE_NOW)
-    sink = job.sink if output is None else SinkOptions(path=str(output))
+    sink = job.sink if output is None else SinkOptions(path=output)
     return replace(job, options=options, sink=sink)
 
 
@@ -121,10 +122,15 @@ def run_job(
         raise ConfigurationError(f"{job.file}: source is missing; run needs to know where events come from")
     if options.checkpoint is None:
         raise ConfigurationError(f"{job.file}: options.checkpoint is missing; accepted is a folder, or --checkpoint")
+    written = {"the results": job.sink.path, "the checkpoint": options.checkpoint}
+    for what, path in written.items():
+        require_local_folder(path, what, options.master)
     subscriptions = job.drawn.draw() if job.drawn is not None else list(job.subscriptions)
     if spark is None:
         with steps.step("Spark started"):
             spark = catchment.spark_session("catchment run", master=options.master)
+    for what, path in written.items():
+        require_spark_folder(spark, path, what)
     opened = open_stream(spark, job.source)
     there = _topics_so_far(spark, job.source)
     if there:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import html
 import io
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from catchment.model.errors import ConfigurationError
+from catchment.pipeline.folders import writable_folder
 
 __all__ = ["COLOURS", "FAINT", "INK", "PAPER", "STYLE", "figure_axes", "new_figure", "page_folder", "svg_of"]
 
@@ -23,15 +22,7 @@ INK, FAINT, PAPER = "#101010", "#707070", "#fefefe"
 
 def page_folder(folder: Path) -> Path:
     """Made if need be, and found writable, before the work that a page will tell of begins."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        raise ConfigurationError(
-            f"the page cannot be written to {str(folder)!r} ({error.strerror}); "
-            "accepted is a folder that can be made and written to"
-        ) from error
+    return writable_folder(folder, "the page")
 
 
 def new_figure(width: float, height: float) -> Any:

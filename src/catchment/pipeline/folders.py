@@ -1,4 +1,4 @@
-"""Folders that may be written in and executed from.
+"""Folders that may be written in, and those that may be executed from as well.
 
 Compiled code, the wrapper around Java and the native libraries that the JVM unpacks need both, and either may be
 missing: a home is read-only in many containers, `/tmp` is mounted `noexec` on many servers.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from catchment.model.errors import ConfigurationError
 
-__all__ = ["private_folder", "temporary_folder"]
+__all__ = ["private_folder", "temporary_folder", "writable_folder"]
 
 
 def private_folder(environ: Mapping[str, str]) -> Path:
@@ -42,6 +42,19 @@ def temporary_folder(environ: Mapping[str, str]) -> Path:
     folder = private_folder(environ) / "tmp"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def writable_folder(folder: Path, what: str) -> Path:
+    """The folder that `what` will be written to: made if need be, and found writable, before the work begins."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ConfigurationError(
+            f"{what} cannot be written to {str(folder)!r} ({error.strerror}); "
+            "accepted is a folder that can be made and written to"
+        ) from error
 
 
 def _private_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
