@@ -7,7 +7,7 @@ BIN := .venv/bin
 VENV := .venv/.complete
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint typecheck format bench-matching bench-pipeline lock clean
+.PHONY: help demo test test-long lint typecheck format picture bench-matching bench-pipeline lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ typecheck: $(VENV) ## mypy, strict
 format: $(VENV) ## let ruff fix and lay out the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+picture: $(VENV) ## draw docs/overlay.png anew, from the demo
+	$(BIN)/catchment demo --output build/picture
+	cp build/picture/overlay.png docs/overlay.png
 
 bench-matching: $(VENV) ## events a second through the matcher
 	$(BIN)/catchment bench matching

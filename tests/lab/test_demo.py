@@ -9,9 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from catchment.lab.demo import Demo, Shown, demo_console, demo_subscriptions, run_demo
+from catchment import Overlay, replay
+from catchment.lab.demo import (
+    Demo,
+    Shown,
+    carried_links,
+    demo_console,
+    demo_publications,
+    demo_subscriptions,
+    run_demo,
+)
 from catchment.lab.progress import Steps
-from catchment.workloads import debs14_links
+from catchment.lab.report import links_of_picture
+from catchment.workloads import TRAFFIC_SCHEMA, debs14_links
 
 pytestmark = pytest.mark.spark
 
@@ -47,6 +57,24 @@ def test_the_table_fits_100_columns(shown: Shown) -> None:
     assert max(map(len, lines)) <= 100
     for told in ("12,000", "questions", "all equal", "core1 – core2", "index.html"):
         assert told in text.getvalue()
+
+
+def test_the_picture_holds_the_figures_it_shows(shown: Shown) -> None:
+    assert links_of_picture(shown.report.with_name("overlay.png")) == shown.links
+
+
+def test_the_picture_in_the_documentation_is_what_the_demo_draws(spark: SparkSession) -> None:
+    demo, deployment = Demo(), debs14_links()
+    overlay = Overlay.from_links(deployment.links)
+    run = replay(
+        spark,
+        demo_publications(spark, demo, deployment),
+        subscriptions=demo_subscriptions(demo, deployment),
+        overlay=overlay,
+        schema={"traffic": TRAFFIC_SCHEMA},
+    )
+    picture = Path(__file__).parents[2] / "docs" / "overlay.png"
+    assert links_of_picture(picture) == carried_links(run, overlay), "make picture draws it anew"
 
 
 def test_the_page_stands_alone(shown: Shown) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +28,17 @@ from catchment.overlay import CLIENTS, Overlay
 from catchment.pipeline.generated import Generated, generated_batch
 from catchment.workloads import TRAFFIC_SCHEMA, Debs14, debs14_links, traffic_subscriptions
 
-__all__ = ["ALONG", "SLOWEST", "Demo", "Shown", "demo_console", "demo_subscriptions", "run_demo"]
+__all__ = [
+    "ALONG",
+    "SLOWEST",
+    "Demo",
+    "Shown",
+    "carried_links",
+    "demo_console",
+    "demo_publications",
+    "demo_subscriptions",
+    "run_demo",
+]
 
 SECONDS = 600
 ALONG = "speed-along-427"
@@ -55,7 +65,7 @@ class Shown:
     deployment: Debs14
     facts: dict[str, Any]
     links: list[tuple[str, str, int, int]]
-    """Two brokers, and the messages between them, both ways together, under late and under early."""
+    """As `carried_links` gives them."""
     answers: list[dict[str, Any]]
     """The slowest roads of any minute."""
     along_sql: str
@@ -106,6 +116,24 @@ def demo_subscriptions(demo: Demo, deployment: Debs14) -> list[Subscription]:
     return [*shown, *(Subscription(one.name, one.at, sql=one.sql) for one in drawn)]
 
 
+def demo_publications(spark: SparkSession, demo: Demo, deployment: Debs14) -> DataFrame:
+    """Ten minutes of made-up traffic."""
+    source = Generated(
+        workload="traffic",
+        seed=demo.seed,
+        events=demo.events,
+        rate=max(1, demo.events // SECONDS),
+        brokers=deployment.publishers,
+    )
+    return generated_batch(spark, source)
+
+
+def carried_links(run: catchment.Run, overlay: Overlay) -> list[tuple[str, str, int, int]]:
+    """Two brokers, and the messages between them, both ways together, under late and under early."""
+    late, early = (_messages(run.under(placement).traffic.toArrow()) for placement in ("late", "early"))
+    return [(a, b, _between(late, a, b), _between(early, a, b)) for a, b in overlay.links]
+
+
 def run_demo(
     demo: Demo, output: Path, steps: Steps, *, master: str | None = None, spark: SparkSession | None = None
 ) -> Shown:
@@ -122,14 +150,7 @@ def run_demo(
     started_seconds = time.monotonic() - begun
     steps.spark = spark
     with steps.step(f"{demo.events:,} events made, {demo.subscriptions} subscriptions drawn"):
-        source = Generated(
-            workload="traffic",
-            seed=demo.seed,
-            events=demo.events,
-            rate=max(1, demo.events // SECONDS),
-            brokers=deployment.publishers,
-        )
-        publications = generated_batch(spark, source).persist()
+        publications = demo_publications(spark, demo, deployment).persist()
         publications.count()
         subscriptions = demo_subscriptions(demo, deployment)
     run = catchment.replay(
@@ -146,8 +167,7 @@ def run_demo(
         deliveries = run.deliveries.toArrow()
     seconds = time.monotonic() - answering
     with steps.step("what each link carries under late and under early"):
-        early = _messages(run.traffic.toArrow())
-        late = _messages(run.under("late").traffic.toArrow())
+        links = carried_links(run, overlay)
     events = publications.toArrow()
     chosen = _chosen(subscriptions)
     with steps.step(f"{len(chosen)} of the subscriptions compared with the oracle"):
@@ -160,7 +180,6 @@ def run_demo(
             deliveries=deliveries.filter(pc.is_in(deliveries.column("subscription"), value_set=names)),
             schema={"traffic": TRAFFIC_SCHEMA},
         )
-    links = [(a, b, _between(late, a, b), _between(early, a, b)) for a, b in overlay.links]
     totals = [sum(link[2] for link in links), sum(link[3] for link in links)]
     shown = Shown(
         demo=demo,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +17,15 @@ from catchment.lab.drawing import FAINT, INK, PAPER, STYLE, figure_axes, new_fig
 if TYPE_CHECKING:
     from catchment.lab.demo import Shown
 
-__all__ = ["write_report"]
+__all__ = ["links_of_picture", "write_picture", "write_report"]
 
 _LATE, _EARLY = "#c05010", "#107080"
+_LINKS_KEY = "Links"
 
 
 def write_report(shown: Shown) -> Path:
-    """Write `shown.report`."""
+    """Write `shown.report`, and the picture of the overlay beside it."""
+    write_picture(shown, shown.report.with_name("overlay.png"))
     shown.report.write_text(_page(shown), encoding="utf-8")
     return shown.report
 
@@ -100,7 +103,11 @@ def _places(shown: Shown) -> dict[str, tuple[float, float]]:
 
 def _overlay(shown: Shown, placement: str) -> str:
     figure = new_figure(6.4, 3.0)
-    axes = figure.add_subplot()
+    _draw_overlay(figure.add_subplot(), shown, placement)
+    return svg_of(figure, f"the overlay with links as wide as their traffic under {placement} placement")
+
+
+def _draw_overlay(axes: Any, shown: Shown, placement: str) -> None:
     axes.set_axis_off()
     axes.patch.set_alpha(0.0)
     places = _places(shown)
@@ -126,7 +133,31 @@ def _overlay(shown: Shown, placement: str) -> str:
     axes.set_xlim(-1.2, 2.4 * 3 + 1.2)
     axes.set_ylim(-2.05, 2.05)
     axes.set_aspect("equal")
-    return svg_of(figure, f"the overlay with links as wide as their traffic under {placement} placement")
+
+
+def write_picture(shown: Shown, file: Path) -> Path:
+    """Both overlays side by side as PNG, which holds the figures that it shows: see `links_of_picture`."""
+    figure = new_figure(12.0, 3.6)
+    figure.patch.set(facecolor=PAPER, alpha=1.0)
+    what = {
+        "late": "Late: every event goes to all who want it, and is aggregated there.",
+        "early": "Early: brokers aggregate what enters at them, and merge what passes through.",
+    }
+    for axes, (placement, said) in zip(figure.subplots(1, 2), what.items(), strict=True):
+        _draw_overlay(axes, shown, placement)
+        messages = f"{shown.facts[f'messages {placement}']:,} messages"
+        axes.set_title(f"{said}\n{messages}", loc="left", color=_LATE if placement == "late" else _EARLY, fontsize=10)
+    figure.savefig(file, dpi=100, metadata={"Software": None, _LINKS_KEY: json.dumps(shown.links)})
+    return file
+
+
+def links_of_picture(file: Path) -> list[tuple[str, str, int, int]]:
+    """The links that a picture shows, as in `Shown.links`."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        links = json.loads(image.info[_LINKS_KEY])
+    return [(one, other, late, early) for one, other, late, early in links]
 
 
 def _role(shown: Shown, broker: str) -> str:
