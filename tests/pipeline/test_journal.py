@@ -1,6 +1,8 @@
 """The versions of a job's subscriptions, with a folder that is a dictionary."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from catchment import Subscription
 from catchment.model.errors import CheckpointError, SubscriptionError
@@ -71,6 +73,53 @@ def test_what_was_changed_while_running_and_then_declared_stays_as_it_is() -> No
     running.subscribe(subscription("a", "x = 1"))
     again = journal(folder, subscription("a", "x = 1"))
     assert again.version == 3, "its open windows are not dropped"
+
+
+def test_a_declaration_that_changed_replaces_what_was_subscribed_while_running() -> None:
+    folder = MemoryFolder()
+    journal(folder).subscribe(subscription("x", "a = 1"))
+    again = journal(folder, subscription("x", "b = 2"))
+    assert active(again) == {"x": ("2", 3)}, "a new incarnation, by the declared text"
+
+
+def test_an_unchanged_declaration_leaves_what_was_changed_while_running() -> None:
+    folder = MemoryFolder()
+    running = journal(folder, subscription("x", "a = 1"), subscription("y"))
+    running.unsubscribe("x")
+    running.subscribe(subscription("x", "c = 3"))
+    running.unsubscribe("y")
+    again = journal(folder, subscription("x", "a = 1"), subscription("y"))
+    assert active(again) == {"x": ("3", 3)}
+    once_more = journal(folder, subscription("x", "a = 1"), subscription("z"))
+    assert active(once_more) == {"x": ("3", 3), "z": ("TRUE", 5)}
+
+
+@given(st.data())
+def test_what_is_active_after_a_restart_follows_from_the_declarations(data: st.DataObject) -> None:
+    """Restarts with any declarations and any changes between them, against the rule for one name at a time."""
+    drawn = st.dictionaries(st.sampled_from("ab"), st.sampled_from(["x = 0", "x = 1", "x = 2"]))
+    folder = MemoryFolder()
+    declared: dict[str, str] = {}
+    expected: dict[str, str] = {}
+    for _ in range(data.draw(st.integers(1, 4))):
+        now = data.draw(drawn)
+        opened = journal(folder, *(subscription(name, where) for name, where in now.items()))
+        for name in "ab":
+            if now.get(name) != declared.get(name):
+                if name in now:
+                    expected[name] = now[name]
+                elif expected.get(name) == declared[name]:
+                    del expected[name]
+        declared = now
+        found = opened.active(opened.version)
+        assert {name: text.sql.split("WHERE ")[1] for name, (text, _) in found.items()} == expected
+        for name, where in data.draw(drawn).items():
+            if name in expected:
+                opened.unsubscribe(name)
+                del expected[name]
+            else:
+                opened.subscribe(subscription(name, where))
+                expected[name] = where
 
 
 def test_a_removed_name_cannot_be_removed_and_a_taken_one_not_taken() -> None:

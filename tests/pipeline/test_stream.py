@@ -1,5 +1,6 @@
 """What a stream does besides being equal to the oracle: changes, idleness, restarts, bad input."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ COUNT = Subscription("count", "b1", sql="SELECT count(*) FROM traffic GROUP BY w
 EVERYTHING = Subscription("everything", "b1", sql="SELECT * FROM traffic")
 TWO_BROKERS = Overlay.from_links([("b1", "b2")])
 DEADLINE_S = 90
+FIRST_FILE_S = 1_700_000_000
 
 
 class Source:
@@ -49,6 +51,8 @@ class Source:
         aside = self._folder.parent / "aside.parquet"
         pq.write_table(pa.Table.from_pylist(rows, schema), aside)
         self._files += 1
+        # Spark reads files in the order of their times, which the clock of a file system cannot always tell apart.
+        os.utime(aside, (FIRST_FILE_S + self._files, FIRST_FILE_S + self._files))
         aside.rename(self._folder / f"{self._files:05d}.parquet")
 
     @property
@@ -268,6 +272,29 @@ def test_a_job_goes_on_where_it_left_off(spark: SparkSession, source: Source, tm
     assert counts(job) == [("count", 0, 1.0), ("other", 20, 1.0), ("other", 30, 1.0)]
     with pytest.raises(CheckpointError, match="was ended"):
         start(other)
+
+
+def test_a_declared_subscription_replaces_one_of_its_name_that_was_added_while_running(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    def start(*subscriptions: Subscription) -> Job:
+        checkpoint = str(tmp_path / "checkpoint")
+        return stream(spark, source.stream, checkpoint=checkpoint, subscriptions=subscriptions, trigger="available now")
+
+    def asked(output: str) -> Subscription:
+        return Subscription("x", "b1", sql=f"SELECT {output} FROM traffic GROUP BY window(ts, '10 seconds')")
+
+    source.publish({"event_id": "a", "second": 1, "vehicles": 3})
+    job = finished(start())
+    job.subscribe(asked("sum(vehicles)"))
+    source.publish({"event_id": "b", "second": 12, "vehicles": 3}, {"event_id": "c", "second": 13, "vehicles": 4})
+    source.publish({"event_id": "d", "second": 22, "vehicles": 3})
+    finished(start())  # nothing is declared, as before: what was added while the job ran goes on
+    source.publish({"event_id": "e", "second": 31, "vehicles": 3}, {"event_id": "f", "second": 32, "vehicles": 4})
+    job = finished(start(asked("max(vehicles)")))
+    job.end()
+    values = [(row.output, row.value) for row in job.notifications.orderBy("window_start").collect()]
+    assert values == [("sum(vehicles)", 7.0), ("max(vehicles)", 4.0)], "the window [20, 30) was open and is dropped"
 
 
 def test_repeated_ids_are_one_event_across_batches(spark: SparkSession, source: Source, tmp_path: Path) -> None:

@@ -66,13 +66,15 @@ class Journal:
         self.folder.write("job.json", msgspec.json.encode(JobRecord(FORMAT, settings, declared)))
 
     def _redeclare(self, before: tuple[SubscriptionText, ...], now: tuple[SubscriptionText, ...]) -> None:
-        """Started with other subscriptions than last time: the difference is a change."""
+        """Apply the difference between the subscriptions declared last time and now as one change."""
         active = {name: text for name, (text, _) in self.active(self.version).items()}
-        # What was changed while the job ran is left alone, unless the declaration says otherwise by now.
-        gone = [text.name for text in before if text not in now and active.get(text.name) == text]
-        kept = active.keys() - set(gone)
-        changes = [Change(unsubscribe=name) for name in gone]
-        changes += [Change(subscribe=text) for text in now if text not in before and text.name not in kept]
+        declared = {text.name for text in now}
+        # What was changed while the job ran is left alone, unless its declaration has changed too.
+        gone = [text.name for text in before if text.name not in declared and active.get(text.name) == text]
+        different = [text for text in now if text not in before and active.get(text.name) != text]
+        replaced = [text.name for text in different if text.name in active]
+        changes = [Change(unsubscribe=name) for name in (*gone, *replaced)]
+        changes += [Change(subscribe=text) for text in different]
         if changes:
             self._add(changes)
 
