@@ -74,6 +74,10 @@ def until(condition: Callable[[], bool], job: Job) -> None:
         time.sleep(0.05)
 
 
+def until_read(job: Job, events: int) -> None:
+    until(lambda: job.status()["events"] == events, job)
+
+
 def counts(job: Job) -> list[tuple[str, int, float]]:
     rows = job.notifications.orderBy("window_start", "subscription").collect()
     return [(row.subscription, int(row.window_start.timestamp()), row.value) for row in rows]
@@ -330,6 +334,70 @@ def test_the_checkpoint_of_another_job_is_refused(spark: SparkSession, source: S
     (foreign / "offsets").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="holds offsets and no Catchment job"):
         stream(spark, source.stream, checkpoint=str(foreign), subscriptions=[COUNT])
+
+
+def test_one_checkpoint_under_every_trigger(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    """Every change from one way of running to another: Spark refuses a checkpoint whose set of sources changed."""
+    now: dict[str, Any] = {"trigger": "available now"}
+    beating: dict[str, Any] = {"trigger": "100 milliseconds"}
+    silent: dict[str, Any] = {"trigger": "100 milliseconds", "idle_after": None}
+    for number, options in enumerate([now, beating, silent, now, silent, beating, now], 1):
+        source.publish((f"e{number}", number * 10))
+        checkpoint = str(tmp_path / "checkpoint")
+        job = stream(spark, source.stream, checkpoint=checkpoint, subscriptions=[COUNT], **options)
+        try:
+            if options is now:
+                assert job.await_termination(DEADLINE_S), "all there is, then stop"
+            else:
+                until_read(job, number)
+        finally:
+            job.stop()
+        assert job.status()["events"] == number
+    job.end()
+    assert counts(job) == [("count", number * 10, 1.0) for number in range(1, 8)]
+
+
+def test_a_second_job_on_the_checkpoint_of_a_running_one_is_refused(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    def start(checkpoint: str) -> Job:
+        return stream(spark, source.stream, checkpoint=str(tmp_path / checkpoint), subscriptions=[COUNT])
+
+    first = start("one")
+    other = start("two")
+    try:
+        with pytest.raises(CheckpointError, match=f"one is the checkpoint of a running job .query {first._query.id}"):
+            start("one/")
+        assert first.is_active
+        assert other.is_active
+    finally:
+        first.stop()
+        other.stop()
+    with pytest.raises(CheckpointError, match="another job"):
+        stream(spark, source.stream, checkpoint=str(tmp_path / "one"), lateness="5 seconds")
+    start("one").stop()
+
+
+def test_results_can_be_read_before_there_are_any(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    source.publish(("a", 1))
+    job = stream(
+        spark,
+        source.stream,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[COUNT, EVERYTHING],
+        overlay=TWO_BROKERS,
+        trigger="available now",
+    )
+    names = ("notifications", "deliveries", "dropped", "rejected", "traffic")
+    schemas = {name: getattr(job, name).dtypes for name in names}
+    finished(job)
+    results = tmp_path / "checkpoint" / "results"
+    for name in names:
+        # As a batch leaves it that is under way, or was cut off.
+        (results / name / "_temporary").mkdir(parents=True, exist_ok=True)
+        (results / name / "batch=9").mkdir()
+    assert [getattr(job, name).count() for name in names] == [0, 1, 0, 0, 0]
+    assert {name: getattr(job, name).dtypes for name in names} == schemas
 
 
 def test_sinks_are_called_once_a_batch(spark: SparkSession, source: Source, tmp_path: Path, capsys: Any) -> None:

@@ -15,7 +15,7 @@ from catchment.pipeline.ledger import Change, JobRecord, Ledger, Pin, Subscripti
 
 __all__ = ["Journal"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Journal:

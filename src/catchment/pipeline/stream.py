@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,6 +38,10 @@ from catchment.stages import Active, compile_plan
 __all__ = ["Job", "stream"]
 
 AVAILABLE_NOW = "available now"
+AVAILABLE_NOW_FOR_ALL_SOURCES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+_RUNNING: dict[str, Job | None] = {}
+"""The jobs of this process by checkpoint; None while one is being started."""
+_RUNNING_LOCK = threading.Lock()
 
 
 def stream(
@@ -58,10 +64,11 @@ def stream(
 ) -> Job:
     """Start answering subscriptions over a streaming DataFrame of publications, or go on where `checkpoint` left off.
 
-    `trigger` is the time between micro-batches, or "available now": all there is, then stop. A broker that is silent
-    for `idle_after` no longer holds back the watermark. Without a `sink`, results are Parquet below the checkpoint.
-    `placement` is a name, or a class of `catchment.overlay.placement.Placement`. An adaptive one thinks again every
-    `sampling_period` of event time, and weighs messages by `cost`; what it has learned is part of the checkpoint.
+    `trigger` is the time between micro-batches, or "available now": all there is, then stop. A checkpoint that a job of
+    this process runs on is refused. A broker that is silent for `idle_after` no longer holds back the watermark.
+    Without a `sink`, results are Parquet below the checkpoint. `placement` is a name, or a class of
+    `catchment.overlay.placement.Placement`. An adaptive one thinks again every `sampling_period` of event time, and
+    weighs messages by `cost`; what it has learned is part of the checkpoint.
     Called on the driver; returns while the job runs.
     """
     check_arguments(publications, overlay)
@@ -89,28 +96,52 @@ def stream(
         "topics": {t: {n: k.value for n, k in s.attributes.items()} for t, s in sorted(catalog.schemas.items())},
         "event_id": str(event_id_type(publications)),
     }
-    journal = Journal(folder, settings, declared)
-    if journal.last_ledger().ended:
-        raise CheckpointError(f"the job of {folder} was ended and all its windows closed; accepted is a new folder")
-    results = ParquetSink(folder.path("results")) if sink is None else as_sink(sink)
-    work = MicroBatches(
-        spark=spark,
-        journal=journal,
-        catalog=catalog,
-        overlay=overlay,
-        strategy=strategy,
-        lateness_us=lateness_us,
-        idle_after_us=idle_after_us if trigger != AVAILABLE_NOW else None,
-        revises=delivery == "revisions",
-        deduplicate=deduplicate,
-        sink=results,
-        resumed_us=now_us(),
-    )
-    work.prepare()
-    prepare_workers(spark.sparkContext)
-    brokers = overlay.brokers if overlay is not None else None
-    events = judged(prepared(publications, catalog), catalog.schemas, brokers, measured=overlay is not None)
-    return Job(work, lambda attributes: _start(events, attributes, work, folder, trigger))
+    with _claimed(folder):
+        journal = Journal(folder, settings, declared)
+        if journal.last_ledger().ended:
+            raise CheckpointError(f"the job of {folder} was ended and all its windows closed; accepted is a new folder")
+        results = ParquetSink(folder.path("results")) if sink is None else as_sink(sink)
+        work = MicroBatches(
+            spark=spark,
+            journal=journal,
+            catalog=catalog,
+            overlay=overlay,
+            strategy=strategy,
+            lateness_us=lateness_us,
+            idle_after_us=idle_after_us if trigger != AVAILABLE_NOW else None,
+            revises=delivery == "revisions",
+            deduplicate=deduplicate,
+            sink=results,
+            resumed_us=now_us(),
+        )
+        work.prepare()
+        prepare_workers(spark.sparkContext)
+        brokers = overlay.brokers if overlay is not None else None
+        events = judged(prepared(publications, catalog), catalog.schemas, brokers, measured=overlay is not None)
+        job = Job(work, lambda attributes: _start(events, attributes, work, folder, trigger))
+        _RUNNING[str(folder)] = job
+        return job
+
+
+@contextmanager
+def _claimed(folder: Folder) -> Iterator[None]:
+    """Refuse a checkpoint that a job of this process runs on: Spark would stop that job without a word."""
+    checkpoint = str(folder)
+    with _RUNNING_LOCK:
+        for path in [path for path, job in _RUNNING.items() if job is not None and not job.is_active]:
+            del _RUNNING[path]
+        if checkpoint in _RUNNING:
+            raise CheckpointError(
+                f"{checkpoint} is the checkpoint of {_RUNNING[checkpoint] or 'a job that is being started'}; "
+                "accepted once that one is stopped (job.stop()), or a folder of its own"
+            )
+        _RUNNING[checkpoint] = None
+    try:
+        yield
+    finally:
+        with _RUNNING_LOCK:
+            if _RUNNING[checkpoint] is None:
+                del _RUNNING[checkpoint]
 
 
 def _start(
@@ -120,17 +151,19 @@ def _start(
     asked = {column_of(name) for name in attributes}
     kept = [name for name in events.columns if name in {*RESERVED_COLUMNS, REASON, SIZE, *asked}]
     source = events.select(*kept).withColumn(HEARTBEAT, F.lit(False))
-    if trigger != AVAILABLE_NOW and work.idle_after_us is not None:
-        source = source.unionByName(_heartbeats(source.drop(HEARTBEAT)))
+    # Always, whatever the trigger: a Spark checkpoint belongs to one set of sources.
+    source = source.unionByName(_heartbeats(source.drop(HEARTBEAT)))
     writer = source.writeStream.foreachBatch(work.run).option("checkpointLocation", folder.path("spark"))
     if trigger == AVAILABLE_NOW:
+        # Else Spark would take all there is as one batch, as the heartbeats' source does not know this trigger.
+        events.sparkSession.conf.set(AVAILABLE_NOW_FOR_ALL_SOURCES, "true")
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=trigger).start()
 
 
 def _heartbeats(publications: DataFrame) -> DataFrame:
     """A row a second, so that batches run, and silent brokers are noticed, while the source is idle."""
-    beats = publications.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
+    beats = publications.sparkSession.readStream.format("rate").option("numPartitions", 1).load()
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in publications.schema]
     return beats.select(*nothing, F.lit(True).alias(HEARTBEAT))
 
@@ -155,6 +188,10 @@ class Job:
         self._attributes = frozenset(work.attributes())
         self._query = start(self._attributes)
         self._switching, self._is_switching = threading.RLock(), False
+
+    def __str__(self) -> str:
+        state = "running" if self.is_active else "stopped"
+        return f"a {state} job (query {self._query.id}, after batch {self._work.last.batch})"
 
     def subscribe(self, subscription: Subscription) -> int:
         """Add a subscription; the version of the snapshot that holds it. `wait_for` it to be acknowledged."""
@@ -252,39 +289,41 @@ class Job:
         self.stop()
         self._work.end()
 
-    def _delivered(self, name: str, schema: Any) -> DataFrame:
+    def _delivered(self, name: str, schema: T.StructType) -> DataFrame:
         sink = self._work.sink
         if not isinstance(sink, ParquetSink):
             raise ConfigurationError(f"the job writes to {sink}; {name} can be read back from a ParquetSink only")
         folder = Folder(self._work.spark, sink.path)
-        if not folder.names(name):
+        if not folder.exists(name):
             return self._work.spark.createDataFrame([], schema)
         committed = self._work.journal.last_ledger().batch
-        return self._work.spark.read.parquet(folder.path(name)).where(F.col("batch") <= committed)
+        # The schema is given, as a folder may hold no file yet; the batch is in the folders' names.
+        rows = self._work.spark.read.schema(T.StructType([*schema, T.StructField("batch", T.LongType())]))
+        return rows.parquet(folder.path(name)).where(F.col("batch") <= committed).drop("batch")
 
     @property
     def notifications(self) -> DataFrame:
         """Everything notified so far; with revisions, every one of them."""
-        return self._delivered("notifications", from_arrow_schema(NOTIFICATION_SCHEMA)).drop("batch")
+        return self._delivered("notifications", from_arrow_schema(NOTIFICATION_SCHEMA))
 
     @property
     def overflows(self) -> DataFrame:
         """Values beyond their type, which are reported and not told."""
-        return self._delivered("overflows", from_arrow_schema(OVERFLOW_SCHEMA)).drop("batch")
+        return self._delivered("overflows", from_arrow_schema(OVERFLOW_SCHEMA))
 
     @property
     def deliveries(self) -> DataFrame:
-        return self._delivered("deliveries", self._id_schema("subscription string, event_id")).drop("batch")
+        return self._delivered("deliveries", self._id_schema("subscription")).select("subscription", "event_id")
 
     @property
     def dropped(self) -> DataFrame:
         """Events that came behind the watermark."""
-        return self._delivered("dropped", self._id_schema("broker string, event_id")).select("event_id", "broker")
+        return self._delivered("dropped", self._id_schema("broker")).select("event_id", "broker")
 
     @property
     def rejected(self) -> DataFrame:
         """Events that could not be accepted, and why."""
-        return self._delivered("rejected", self._id_schema("reason string, event_id")).select("event_id", "reason")
+        return self._delivered("rejected", self._id_schema("reason")).select("event_id", "reason")
 
     @property
     def traffic(self) -> DataFrame:
@@ -294,6 +333,7 @@ class Job:
             F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
         )
 
-    def _id_schema(self, text: str) -> str:
-        kinds = {"string": "string", "int64": "bigint", "int32": "int"}
-        return f"{text} {kinds[self._work.journal.settings['event_id']]}"
+    def _id_schema(self, name: str) -> T.StructType:
+        kinds = {"string": T.StringType(), "int64": T.LongType(), "int32": T.IntegerType()}
+        kind = kinds[self._work.journal.settings["event_id"]]
+        return T.StructType([T.StructField("event_id", kind), T.StructField(name, T.StringType())])
