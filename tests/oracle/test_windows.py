@@ -264,17 +264,22 @@ def test_deduplication() -> None:
     # b1       7 kept    7 again                        7 kept: the last one was more than 120 s ago
     # b2                            7 kept: another broker
     #                                   8 kept
+    # roadworks         7 kept: another topic, and nobody asks for it
     table = events(
         (0, {"event_id": 7}),
+        (99, {"event_id": 7, "topic": "roadworks"}),
         (100, {"event_id": 7}),
         (119, {"event_id": 7, "broker": "b2"}),
         (120, {"event_id": 8}),
         (300, {"event_id": 7}),
+        (500, {"event_id": 9, "topic": "roadworks"}),
+        (501, {"event_id": 9}),
     )
     sql = "SELECT count(*) FROM traffic GROUP BY window(ts, '1000 seconds')"
-    assert said(ask(table, sql, deduplicate=True)) == ["s [0, 1000) count(*) = 4 of 4"]
-    assert said(ask(table, sql)) == ["s [0, 1000) count(*) = 5 of 5"]
-    assert ask(table, "SELECT * FROM traffic", deduplicate=True).delivered == [("s", 7), ("s", 7), ("s", 8), ("s", 7)]
+    assert said(ask(table, sql, deduplicate=True)) == ["s [0, 1000) count(*) = 5 of 5"]
+    assert said(ask(table, sql)) == ["s [0, 1000) count(*) = 6 of 6"]
+    delivered = ask(table, "SELECT * FROM traffic", deduplicate=True).delivered
+    assert delivered == [("s", 7), ("s", 7), ("s", 8), ("s", 7), ("s", 9)]
 
 
 def test_deduplication_reaches_120_seconds_and_not_a_microsecond_further() -> None:

@@ -140,6 +140,22 @@ def test_repeated_ids_are_one_event_if_asked(spark: SparkSession) -> None:
     assert replay(spark, frame, subscriptions=[everything], deduplicate=True).deliveries.count() == 3
 
 
+@pytest.mark.parametrize("engine", ["sql", "shared"])
+def test_a_corrected_resend_and_another_topic_are_no_repeats(spark: SparkSession, engine: Any) -> None:
+    rows = [
+        (1, "traffic", "b1", at(0), "401", float("nan"), 1),
+        (1, "traffic", "b1", at(0), "401", 1.0, 1),
+        (1, "traffic", "b1", at(1), "401", 1.0, 1),
+        (1, "roadworks", "b1", at(2), "401", 1.0, 1),
+        (2, "roadworks", "b1", at(3), "401", 1.0, 1),
+        (2, "traffic", "b1", at(4), "401", 1.0, 1),
+    ]
+    counted = Subscription("count", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '1 day')")
+    run = replay(spark, events(spark, *rows), subscriptions=[counted], deduplicate=True, engine=engine)
+    assert [row.value for row in run.notifications.collect()] == [2.0]
+    assert [row.event_id for row in run.rejected.collect()] == [1]
+
+
 def test_rejected_events_are_listed_with_a_reason(spark: SparkSession) -> None:
     rows = [
         (1, "traffic", "b1", at(0), "401", 1.0, 1),

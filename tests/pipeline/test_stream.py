@@ -302,19 +302,28 @@ def test_a_declared_subscription_replaces_one_of_its_name_that_was_added_while_r
 
 
 def test_repeated_ids_are_one_event_across_batches(spark: SparkSession, source: Source, tmp_path: Path) -> None:
-    source.publish(("a", 1), ("a", 1), ("b", 2))
-    source.publish(("a", 1), ("b", 60), ("a", 200))
+    nan, other = {"speed": float("nan")}, {"topic": "roadworks"}
+    source.publish(("a", 1), ("a", 1), ("b", 2), {"event_id": "c", "second": 3, **nan})
+    source.publish(("a", 1), ("b", 60), ("a", 200), {"event_id": "a", "second": 2, **other}, ("c", 3))
+    source.publish(("c", 3), ("a", 1), {"event_id": "a", "second": 2, **nan}, ("late", -5000))
+    source.publish(("late", 4), ("late", 4))
     job = stream(
         spark,
         source.stream,
         checkpoint=str(tmp_path / "checkpoint"),
-        subscriptions=[EVERYTHING],
+        subscriptions=[EVERYTHING, Subscription("works", "b1", sql="SELECT * FROM roadworks")],
         lateness="1 hour",
         deduplicate=True,
         trigger="available now",
     )
     finished(job)
-    assert sorted(row.event_id for row in job.deliveries.collect()) == ["a", "a", "b"]
+    found = sorted((row.subscription, row.event_id) for row in job.deliveries.collect())
+    assert found == [*(("everything", name) for name in ("a", "a", "b", "c", "late")), ("works", "a")]
+    assert [row.event_id for row in job.dropped.collect()] == ["late"]
+    assert sorted(row.event_id for row in job.rejected.collect()) == ["a", "c"], "repeats are not among them"
+    status = job.status()
+    counted = {name: status[name] for name in ("events", "repeated", "rejected", "dropped")}
+    assert counted == {"events": 6, "repeated": 6, "rejected": 2, "dropped": 1}
 
 
 def test_the_checkpoint_of_another_job_is_refused(spark: SparkSession, source: Source, tmp_path: Path) -> None:

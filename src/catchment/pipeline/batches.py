@@ -28,10 +28,11 @@ from catchment.model.subscription import Subscription
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.overlay.placement import Strategy
 from catchment.pipeline import shared_pass
+from catchment.pipeline.deduplication import REPEATED, marked_repeats, seen_schema
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
 from catchment.pipeline.placing import OngoingTraffic, lots_by_topic
-from catchment.pipeline.publications import Catalog, deduplicated_against
+from catchment.pipeline.publications import Catalog
 from catchment.pipeline.sinks import BatchResults, Sink
 from catchment.pipeline.traffic import Sent, needs_lots, publications_of, traffic_of
 from catchment.stages import (
@@ -52,6 +53,7 @@ HEARTBEAT = "heartbeat"
 """Marks the rows that only keep batches coming."""
 LIVE_FOLDERS_MAX = 12
 """Beyond this many, the live state is written anew as one folder."""
+_COUNTED_AS = {"late": "dropped", "refused": "rejected", "delivery": "deliveries"}
 STOP_WITHIN_MS = 60_000
 """How long a batch that may no longer begin waits for its query to be stopped."""
 
@@ -136,7 +138,7 @@ class MicroBatches:
         folder = f"batch={batch}"
         self._write_rows(publications, plan, broadcast, before, batch, folder)
         rows = self._rows([folder])
-        heard, dropped, rejected, delivered, crossings = self._summary(rows)
+        heard, counts, crossings = self._summary(rows)
         clocks, watermark_us, latest_us = moved_on(
             before, pin, heard, lateness_us=self.lateness_us, idle_after_us=self.idle_after_us
         )
@@ -149,10 +151,11 @@ class MicroBatches:
             steps=steps,
             live=live,
             events=before.events + sum(count for _, count in heard.values()),
-            dropped=before.dropped + dropped,
-            rejected=before.rejected + rejected,
+            dropped=before.dropped + counts["dropped"],
+            rejected=before.rejected + counts["rejected"],
+            repeated=before.repeated + counts["repeated"],
         )
-        present = {name for name, n in (("dropped", dropped), ("rejected", rejected), ("deliveries", delivered)) if n}
+        present = {name for name in ("dropped", "rejected", "deliveries") if counts[name]}
         selection = self._selection(before, after, plan, anything_new=bool(heard))
         partials = self._partials([*before.live, *live], folder, selection, before.watermark_us)
         traffic = self._traffic(plan, rows, crossings, before, batch, watermark_us)
@@ -214,7 +217,7 @@ class MicroBatches:
     ) -> None:
         events = publications.where(f"NOT {HEARTBEAT}").drop(HEARTBEAT)
         if self.deduplicate:
-            events = self._without_repeats(events, before, batch)
+            events = self._marked_repeats(events, before, batch)
         asked: dict[str, Any] = {"crossings": self.overlay is not None, "origins": self._words > 0}
         if self.overlay is not None and needs_lots(plan, self.strategy):
             asked = {"crossings": False, "origins": False, "lots": True, "period_us": self.strategy.period_us}
@@ -227,15 +230,17 @@ class MicroBatches:
         writer = rows.write.mode("overwrite").option("parquet.enable.dictionary", "false")
         writer.parquet(self.journal.folder.path(f"state/{folder}"))
 
-    def _without_repeats(self, events: DataFrame, before: Ledger, batch: int) -> DataFrame:
+    def _marked_repeats(self, events: DataFrame, before: Ledger, batch: int) -> DataFrame:
         path = self.journal.folder.path
         previous = f"seen/batch={batch - 1}"
-        seen = self.spark.read.parquet(path(previous)) if self.journal.folder.exists(previous) else None
-        kept, now_seen = deduplicated_against(events, seen, before.watermark_us)
+        seen = None
+        if self.journal.folder.exists(previous):
+            seen = self.spark.read.schema(seen_schema(events.schema["event_id"].dataType)).parquet(path(previous))
+        marked, now_seen = marked_repeats(events, seen, before.watermark_us)
         now_seen.write.mode("overwrite").parquet(path(f"seen/batch={batch}"))
         if batch >= 2:
             self.journal.folder.delete(f"seen/batch={batch - 2}")
-        return kept
+        return marked
 
     @cached_property
     def _schema(self) -> Any:
@@ -253,10 +258,10 @@ class MicroBatches:
             return self.spark.createDataFrame([], self._schema)
         return self.spark.read.schema(self._schema).parquet(*paths)
 
-    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], int, int, int, list[int]]:
-        """Clocks heard; how many events were dropped, rejected and delivered; what crossed which links."""
+    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], dict[str, int], list[int]]:
+        """Clocks heard; how many events were dropped, rejected, repeated and delivered; what crossed which links."""
         heard: dict[str, tuple[int, int]] = {}
-        counts = {"late": 0, "refused": 0, "delivery": 0}
+        counts = {"dropped": 0, "rejected": 0, "repeated": 0, "deliveries": 0}
         crossings: list[int] = []
         for row in (
             rows.where(~F.col("kind").isin("partial", *LOT_KINDS))
@@ -268,9 +273,11 @@ class MicroBatches:
                 heard[row.name] = (max(latest, row.numbers[0]), count + row.numbers[1])
             elif row.kind == "crossing":
                 crossings += row.numbers
+            elif row.kind == "refused" and row.name == REPEATED:
+                counts["repeated"] += row.size
             else:
-                counts[row.kind] += row.size
-        return heard, counts["late"], counts["refused"], counts["delivery"], crossings
+                counts[_COUNTED_AS[row.kind]] += row.size
+        return heard, counts, crossings
 
     def _live(
         self, before: Ledger, plan: Plan, folder: str, heard: dict[str, tuple[int, int]], watermark_us: int | None
@@ -369,7 +376,7 @@ class MicroBatches:
             overflows=overflows,
             deliveries=_listed(rows, "delivery", "subscription"),
             dropped=_listed(rows, "late", "broker"),
-            rejected=_listed(rows, "refused", "reason"),
+            rejected=_listed(rows.where(F.col("name") != REPEATED), "refused", "reason"),
             traffic=traffic,
             present=frozenset(present),
         )

@@ -95,6 +95,8 @@ class Ledger(msgspec.Struct, frozen=True):
     events: int = 0
     dropped: int = 0
     rejected: int = 0
+    repeated: int = 0
+    """Publications left out as repeats of an event."""
     transitions: int = 0
     """How often brokers have changed their mind under the placement."""
     ended: bool = False

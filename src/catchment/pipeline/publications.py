@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -16,9 +15,8 @@ from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import DECIMALS_ACCEPTED, RESERVED_COLUMNS, Schema, Type
 from catchment.pipeline.columns import column_of
 
-__all__ = ["DEDUPLICATION_SECONDS", "Catalog", "deduplicated", "deduplicated_against", "event_id_type", "prepared"]
+__all__ = ["Catalog", "event_id_type", "prepared"]
 
-DEDUPLICATION_SECONDS = 120
 ANY_TOPIC = "*"
 
 _SPARK_TYPES: dict[type[T.DataType], Type] = {
@@ -158,34 +156,3 @@ def _cast(name: str, column: str, given: T.DataType, wanted: Type) -> str:
 
 def event_id_type(publications: DataFrame) -> pa.DataType:
     return to_arrow_type(publications.schema["event_id"].dataType)
-
-
-def deduplicated(publications: DataFrame) -> DataFrame:
-    """Without repeats: the same id at the same broker at most 120 s after the one before it."""
-    same = Window.partitionBy("broker", "event_id").orderBy("ts")
-    gap = F.unix_micros("ts") - F.unix_micros(F.lag("ts").over(same))
-    repeated = F.coalesce(gap <= DEDUPLICATION_SECONDS * 1_000_000, F.lit(False))
-    return publications.withColumn("_repeated", repeated).where("NOT _repeated").drop("_repeated")
-
-
-def deduplicated_against(
-    publications: DataFrame, seen: DataFrame | None, watermark_us: int | None
-) -> tuple[DataFrame, DataFrame]:
-    """Without repeats, also of what earlier batches saw; and what the next batch must know to do the same.
-
-    Ids are remembered for as long as a repeat of them could still be accepted.
-    """
-    known = publications.select("broker", "event_id", "ts").limit(0) if seen is None else seen
-    both = publications.withColumn("_old", F.lit(False)).unionByName(
-        known.withColumn("_old", F.lit(True)), allowMissingColumns=True
-    )
-    same = Window.partitionBy("broker", "event_id").orderBy("ts", F.desc("_old"))
-    limit_us = DEDUPLICATION_SECONDS * 1_000_000
-    since = F.unix_micros("ts") - F.unix_micros(F.lag("ts").over(same))
-    until = F.unix_micros(F.when(F.lead("_old").over(same), F.lead("ts").over(same))) - F.unix_micros("ts")
-    repeated = F.coalesce(since <= limit_us, F.lit(False)) | F.coalesce(until <= limit_us, F.lit(False))
-    kept = both.withColumn("_repeated", repeated).where("NOT _old AND NOT _repeated").drop("_old", "_repeated")
-    remembered = both.groupBy("broker", "event_id").agg(F.max("ts").alias("ts"))
-    if watermark_us is not None:
-        remembered = remembered.where(F.unix_micros("ts") >= watermark_us - limit_us)
-    return kept, remembered

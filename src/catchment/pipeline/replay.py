@@ -17,11 +17,12 @@ from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline import shared_pass
-from catchment.pipeline.acceptance import accepted
+from catchment.pipeline.acceptance import REASON, accepted, judged
 from catchment.pipeline.columns import attribute_of, column_of, condition_sql, spark_literal
+from catchment.pipeline.deduplication import deduplicated
 from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
-from catchment.pipeline.publications import Catalog, deduplicated, prepared
+from catchment.pipeline.publications import Catalog, prepared
 from catchment.pipeline.statistics import complete_columns
 from catchment.pipeline.topics import warn_of_absent_topics
 from catchment.pipeline.traffic import Sent, carried_by_lots, needs_lots, publications_of, traffic_of
@@ -205,7 +206,8 @@ def replay(
     events = prepared(publications, catalog)
     warn_of_absent_topics(asked, publications)
     if deduplicate:
-        events = deduplicated(events)
+        brokers = overlay.brokers if overlay is not None else None
+        events = deduplicated(judged(events, catalog.schemas, brokers, measured=False)).drop(REASON)
     choice = choose(plan, engine)
     prepare_workers(spark.sparkContext)
     broadcast = spark.sparkContext.broadcast(plan)

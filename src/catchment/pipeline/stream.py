@@ -253,6 +253,7 @@ class Job:
             "events": last.events,
             "dropped": last.dropped,
             "rejected": last.rejected,
+            "repeated": last.repeated,
             "transitions": last.transitions,
             "live_folders": len(last.live),
             "subscriptions": len(self._work.journal.active(self._work.journal.version)),

@@ -1,0 +1,90 @@
+"""Repeats of events across batches, against a plain reading of the rule; each id is a story of its own."""
+
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from catchment.pipeline.deduplication import REPEATED, marked_repeats
+from catchment.stages import REASON
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = f"event_id bigint, topic string, broker string, ts timestamp, known string, {REASON} string"
+LIMIT_S = 120
+Row = tuple[int, str, str, int, str, str | None]
+"""Id, topic, broker, second, an attribute whose name is also used inside, what is wrong."""
+
+
+def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    timed = spark.createDataFrame(rows, SCHEMA.replace("ts timestamp", "ts bigint"))
+    return timed.withColumn("ts", timed.ts.cast("timestamp"))
+
+
+def outcome(frame: DataFrame) -> list[tuple[Any, ...]]:
+    rows = frame.selectExpr("event_id", "topic", "broker", "unix_seconds(ts)", f"coalesce({REASON}, '')").collect()
+    return sorted(map(tuple, rows))
+
+
+def expected(rows: list[Row], known: set[tuple[Any, ...]], watermark_s: int | None) -> list[tuple[Any, ...]]:
+    """The rule, one publication at a time; adds to what is known."""
+    found = []
+    fresh: list[tuple[Any, ...]] = []
+    for row in sorted(rows, key=lambda row: row[3]):
+        event, second, reason = row[:3], row[3], row[5]
+        before = [at for *same, at in [*known, *fresh] if tuple(same) == event and at <= second]
+        after = [at for *same, at in known if tuple(same) == event and at >= second]
+        near = (before and second - max(before) <= LIMIT_S) or (after and min(after) - second <= LIMIT_S)
+        found.append((*event, second, reason or (REPEATED if near else "")))
+        if reason is None and (watermark_s is None or second >= watermark_s):
+            fresh.append((*event, second))
+    known.update(fresh)
+    return sorted(found)
+
+
+def story(chance: random.Random, event_id: int, from_s: int) -> list[Row]:
+    """Some publications of one id in one batch."""
+    return [
+        (
+            event_id,
+            chance.choice(["traffic", "traffic", "roadworks"]),
+            chance.choice(["b1", "b1", "b2"]),
+            from_s + chance.randrange(0, 400, 20),
+            "an attribute",
+            chance.choice([None, None, None, "speed is NaN or infinite"]),
+        )
+        for _ in range(chance.randrange(4))
+    ]
+
+
+def test_repeats_before_and_after_in_time_in_one_batch_and_in_later_ones(spark: SparkSession) -> None:
+    chance = random.Random(13)
+    known: set[tuple[Any, ...]] = set()
+    seen: DataFrame | None = None
+    repeats = 0
+    for watermark_s in (None, None, 100, 250):
+        rows = [row for event_id in range(150) for row in story(chance, event_id, watermark_s or 0)]
+        marked, remembered = marked_repeats(
+            frame(spark, rows), seen, None if watermark_s is None else watermark_s * 1_000_000
+        )
+        want = expected(rows, known, watermark_s)
+        assert outcome(marked) == want
+        assert marked.columns == ["event_id", "topic", "broker", "ts", "known", REASON]
+        repeats += sum(row[-1] == REPEATED for row in want)
+        seen = spark.createDataFrame(remembered.collect(), remembered.schema)
+    assert repeats > 100
+    assert seen is not None
+    assert seen.where("unix_seconds(ts) < 130").isEmpty(), "what no event can repeat any more is forgotten"
+
+
+def test_a_late_repeat_is_a_repeat_and_a_late_event_is_none_to_repeat(spark: SparkSession) -> None:
+    first, remembered = marked_repeats(frame(spark, [(1, "traffic", "b1", 100, "", None)]), None, None)
+    assert [row[-1] for row in outcome(first)] == [""]
+    rows: list[Row] = [
+        (1, "traffic", "b1", 100, "", None),
+        (2, "traffic", "b1", 100, "", None),
+        (2, "traffic", "b1", 160, "", None),
+    ]
+    marked, _ = marked_repeats(frame(spark, rows), remembered, 150_000_000)
+    assert [row[-1] for row in outcome(marked)] == [REPEATED, "", ""]
