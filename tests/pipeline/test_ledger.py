@@ -3,7 +3,7 @@
 import pytest
 
 from catchment.model.window import Window
-from catchment.pipeline.ledger import Clock, Ledger, Pin, Step, closes_any, moved_on
+from catchment.pipeline.ledger import Clock, Ledger, Moved, Pin, Step, closes_any, moved_on
 
 SECOND_US = 1_000_000
 
@@ -19,21 +19,21 @@ def ledger(watermark_us: int | None = None, **clocks: tuple[int, int]) -> Ledger
 
 def test_the_watermark_is_the_least_of_the_brokers_latest_times_less_the_lateness() -> None:
     heard = {"b1": (50 * SECOND_US, 10), "b2": (30 * SECOND_US, 1)}
-    clocks, watermark, latest = moved_on(Ledger(), pin(100), heard, lateness_us=5 * SECOND_US, idle_after_us=None)
-    assert (watermark, latest) == (25 * SECOND_US, 50 * SECOND_US)
-    assert clocks["b2"] == Clock(30 * SECOND_US, 100 * SECOND_US)
+    moved = moved_on(Ledger(), pin(100), heard, lateness_us=5 * SECOND_US, idle_after_us=None)
+    assert (moved.watermark_us, moved.latest_us) == (25 * SECOND_US, 50 * SECOND_US)
+    assert moved.clocks["b2"] == Clock(30 * SECOND_US, 100 * SECOND_US)
 
 
 def test_an_older_event_turns_no_clock_back() -> None:
     before = ledger(40 * SECOND_US, b1=(40, 90))
-    clocks, watermark, _ = moved_on(before, pin(100), {"b1": (20 * SECOND_US, 1)}, lateness_us=0, idle_after_us=None)
-    assert (clocks["b1"].latest_us, watermark) == (40 * SECOND_US, 40 * SECOND_US)
+    moved = moved_on(before, pin(100), {"b1": (20 * SECOND_US, 1)}, lateness_us=0, idle_after_us=None)
+    assert (moved.clocks["b1"].latest_us, moved.watermark_us) == (40 * SECOND_US, 40 * SECOND_US)
 
 
 def test_a_broker_that_appears_late_does_not_pull_the_watermark_back() -> None:
     before = ledger(40 * SECOND_US, b1=(40, 90))
-    _, watermark, _ = moved_on(before, pin(100), {"b2": (7 * SECOND_US, 1)}, lateness_us=0, idle_after_us=None)
-    assert watermark == 40 * SECOND_US
+    moved = moved_on(before, pin(100), {"b2": (7 * SECOND_US, 1)}, lateness_us=0, idle_after_us=None)
+    assert moved.watermark_us == 40 * SECOND_US
 
 
 @pytest.mark.parametrize(
@@ -46,21 +46,21 @@ def test_a_broker_that_appears_late_does_not_pull_the_watermark_back() -> None:
     ],
 )
 def test_a_silent_broker_advances_with_the_drivers_clock(now_s: int, expected_s: int) -> None:
-    before = ledger(None, b1=(50, 90), b2=(30, 90))
+    before = ledger(-99, b1=(50, 90), b2=(30, 90))
     heard = {"b1": (50 * SECOND_US, 1)}
-    _, watermark, _ = moved_on(before, pin(now_s), heard, lateness_us=0, idle_after_us=10 * SECOND_US)
-    assert watermark == expected_s * SECOND_US
+    moved = moved_on(before, pin(now_s), heard, lateness_us=0, idle_after_us=10 * SECOND_US)
+    assert moved.watermark_us == expected_s * SECOND_US
 
 
 def test_silence_while_the_job_was_down_does_not_count() -> None:
-    before = ledger(None, b1=(50, 90), b2=(30, 90))
+    before = ledger(-99, b1=(50, 90), b2=(30, 90))
     pinned = pin(5_000, resumed_s=4_995)
-    _, watermark, _ = moved_on(before, pinned, {"b1": (60 * SECOND_US, 1)}, lateness_us=0, idle_after_us=10 * SECOND_US)
-    assert watermark == 30 * SECOND_US
+    moved = moved_on(before, pinned, {"b1": (60 * SECOND_US, 1)}, lateness_us=0, idle_after_us=10 * SECOND_US)
+    assert moved.watermark_us == 30 * SECOND_US
 
 
 def test_nobody_heard_of_means_no_watermark() -> None:
-    assert moved_on(Ledger(), pin(1), {}, lateness_us=0, idle_after_us=1) == ({}, None, None)
+    assert moved_on(Ledger(), pin(1), {}, lateness_us=0, idle_after_us=1) == Moved({}, None, None, None)
 
 
 @pytest.mark.parametrize("window", [Window(10, 10), Window(10, 3), Window(3, 10), Window(7, 2)])

@@ -106,6 +106,45 @@ def test_windows_close_while_the_source_is_idle(spark: SparkSession, source: Sou
         job.stop()
 
 
+class SetClock:
+    """The driver's clock, set by hand; batches are run by Spark's own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, second: int) -> None:
+        self.second = second
+        for module in ("catchment.pipeline.stream.now_us", "catchment.pipeline.batches.now_us"):
+            monkeypatch.setattr(module, lambda: self.second * 1_000_000)
+
+    def advance(self, seconds: int, job: Job) -> None:
+        """Let time pass, and a batch that began after it."""
+        self.second += seconds
+        under_way = job.status()["batch"] + 1
+        until(lambda: job.status()["batch"] > under_way, job)
+
+
+def test_nothing_is_dropped_by_default_where_files_land_by_the_minute(
+    spark: SparkSession, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # driver  0s    60s    120s    180s   each file has the events of the minute before it; batches run in between
+    start = FIRST_FILE_S // 60 * 60
+    clock = SetClock(monkeypatch, start)
+    checkpoint = str(tmp_path / "checkpoint")
+    job = stream(spark, source.stream, checkpoint=checkpoint, subscriptions=[COUNT], trigger="100 milliseconds")
+    try:
+        for minute in range(4):
+            begun = start + (minute - 1) * 60
+            source.publish(*((f"{minute}-{second}", begun + second) for second in (0.5, 30, 59.5)))
+            until_read(job, 3 * (minute + 1))
+            clock.advance(58, job)
+            clock.second += 2
+        assert job.status()["dropped"] == 0
+        clock.advance(300, job)
+        until(lambda: job.status()["watermark_us"] > (start + 180) * 1_000_000, job)
+    finally:
+        job.stop()
+    windows = (0, 30, 50, 60, 90, 110, 120, 150, 170, 180, 210, 230)
+    assert counts(job) == [("count", start - 60 + second, 1.0) for second in windows]
+
+
 def test_a_batch_that_wants_to_begin_while_a_job_stops_is_no_failure(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
@@ -208,7 +247,9 @@ def test_a_subscription_may_ask_about_columns_left_out_so_far(
     assert [row for row in counts(job) if row[0] == "fast"] == [("fast", 10, 5.0), ("fast", 20, 9.0)]
 
 
-def test_events_behind_the_watermark_are_dropped_and_named(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+def test_events_behind_the_watermark_are_dropped_and_named(
+    spark: SparkSession, source: Source, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     source.publish(("a", 5), ("b", 25))
     source.publish(("c", 24), ("late", 3))
     job = stream(
@@ -222,6 +263,9 @@ def test_events_behind_the_watermark_are_dropped_and_named(spark: SparkSession, 
     finished(job).end()
     assert [(row.event_id, row.broker) for row in job.dropped.collect()] == [("late", "b1")]
     assert job.status()["dropped"] == 1
+    [warning] = [record.getMessage() for record in caplog.records if record.name == "catchment.pipeline.batches"]
+    assert "1 of 2 events of broker 'b1' were behind the watermark and dropped" in warning
+    assert "lateness (2 s now)" in warning
     assert counts(job) == [("count", 0, 1.0), ("count", 20, 2.0)]
     assert sorted(row.event_id for row in job.deliveries.collect()) == ["a", "b", "c"]
 

@@ -67,7 +67,7 @@ class Options:
     deduplicate: bool = False
     checkpoint: str | None = None
     trigger: str = "1 second"
-    idle_after: str | None = "10 seconds"
+    idle_after: str | None = "2 minutes"
     master: str | None = None
 
 
@@ -352,7 +352,7 @@ def _options(whole: Section, folder: Path) -> Options:
         deduplicate=section.flag("deduplicate", False),
         checkpoint=None if checkpoint is None else _located(folder, checkpoint),
         trigger=AVAILABLE_NOW if section.raw("trigger") == AVAILABLE_NOW else _duration(section, "trigger", "1 second"),
-        idle_after=None if idle_after in (False, "never") else _duration(section, "idle_after", "10 seconds"),
+        idle_after=None if idle_after in (False, "never") else _duration(section, "idle_after", "2 minutes"),
         master=section.text("master"),
     )
     section.done()

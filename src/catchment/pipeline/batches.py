@@ -11,6 +11,7 @@ Rule 3: the ledger is written last. What a batch left behind before that is over
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -49,11 +50,16 @@ from catchment.stages import (
 
 __all__ = ["HEARTBEAT", "MicroBatches", "StoppedError", "now_us"]
 
+_LOG = logging.getLogger(__name__)
+
 HEARTBEAT = "heartbeat"
 """Marks the rows that only keep batches coming."""
 LIVE_FOLDERS_MAX = 12
 """Beyond this many, the live state is written anew as one folder."""
 _COUNTED_AS = {"late": "dropped", "refused": "rejected", "delivery": "deliveries"}
+WORTH_A_WARNING = 0.01
+"""The share of a broker's events in a batch beyond which dropping them is told."""
+WARNING_EVERY_BATCHES = 100
 STOP_WITHIN_MS = 60_000
 """How long a batch that may no longer begin waits for its query to be stopped."""
 
@@ -89,6 +95,7 @@ class MicroBatches:
         self.last = self.journal.last_ledger()
         self._at_work = threading.Lock()
         self._stopped = False
+        self._silenced_until: dict[str, int] = {}
 
     def prepare(self) -> None:
         """Compile what the first batch of a new job will ask for, before its events come."""
@@ -138,16 +145,23 @@ class MicroBatches:
         folder = f"batch={batch}"
         self._write_rows(publications, plan, broadcast, before, batch, folder)
         rows = self._rows([folder])
-        heard, counts, crossings = self._summary(rows)
-        clocks, watermark_us, latest_us = moved_on(
-            before, pin, heard, lateness_us=self.lateness_us, idle_after_us=self.idle_after_us
+        heard, counts, late, crossings = self._summary(rows)
+        moved = moved_on(
+            before,
+            pin,
+            heard,
+            lateness_us=self.lateness_us,
+            idle_after_us=self.idle_after_us,
+            expected=self.overlay.brokers if self.overlay is not None else (),
         )
+        watermark_us = moved.watermark_us
         live = self._live(before, plan, folder, heard, watermark_us)
         after = Ledger(
             batch=batch,
-            clocks=clocks,
+            clocks=moved.clocks,
             watermark_us=watermark_us,
-            latest_us=latest_us,
+            latest_us=moved.latest_us,
+            first_heard_us=moved.first_heard_us,
             steps=steps,
             live=live,
             events=before.events + sum(count for _, count in heard.values()),
@@ -168,6 +182,21 @@ class MicroBatches:
         with self.progressed:
             self.last = after
             self.progressed.notify_all()
+        self._warn_of_drops(batch, heard, late)
+
+    def _warn_of_drops(self, batch: int, heard: dict[str, tuple[int, int]], late: dict[str, int]) -> None:
+        """Name the brokers much of whose events were dropped, each once in a while."""
+        for broker, dropped in sorted(late.items()):
+            came = dropped + heard.get(broker, (0, 0))[1]
+            if dropped > came * WORTH_A_WARNING and batch >= self._silenced_until.get(broker, 0):
+                self._silenced_until[broker] = batch + WARNING_EVERY_BATCHES
+                idle = "never" if self.idle_after_us is None else f"{self.idle_after_us / 1e6:g} s"
+                _LOG.warning(
+                    "batch %d: %d of %d events of broker %r were behind the watermark and dropped (see job.dropped); "
+                    "events that come out of order need a longer lateness (%s now), events that land in lumps a "
+                    "longer idle_after (%s now)",
+                    batch, dropped, came, broker, f"{self.lateness_us / 1e6:g} s", idle,
+                )  # fmt: skip
 
     def end(self) -> None:
         """No more events will come: close every window that is still open."""
@@ -258,10 +287,11 @@ class MicroBatches:
             return self.spark.createDataFrame([], self._schema)
         return self.spark.read.schema(self._schema).parquet(*paths)
 
-    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], dict[str, int], list[int]]:
-        """Clocks heard; how many events were dropped, rejected, repeated and delivered; what crossed which links."""
+    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], dict[str, int], dict[str, int], list[int]]:
+        """Clocks heard; how many events were dropped, rejected, repeated and delivered; drops by broker; crossings."""
         heard: dict[str, tuple[int, int]] = {}
         counts = {"dropped": 0, "rejected": 0, "repeated": 0, "deliveries": 0}
+        late: dict[str, int] = {}
         crossings: list[int] = []
         for row in (
             rows.where(~F.col("kind").isin("partial", *LOT_KINDS))
@@ -277,7 +307,9 @@ class MicroBatches:
                 counts["repeated"] += row.size
             else:
                 counts[_COUNTED_AS[row.kind]] += row.size
-        return heard, counts, crossings
+                if row.kind == "late":
+                    late[row.name] = late.get(row.name, 0) + row.size
+        return heard, counts, late, crossings
 
     def _live(
         self, before: Ledger, plan: Plan, folder: str, heard: dict[str, tuple[int, int]], watermark_us: int | None

@@ -11,7 +11,7 @@ Rule 2: the ledger of a batch follows from the ledger before it, its pin and its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -24,12 +24,20 @@ __all__ = [
     "JobRecord",
     "Ledger",
     "LiveState",
+    "Moved",
     "Pin",
     "Step",
     "SubscriptionText",
     "closes_any",
     "moved_on",
 ]
+
+
+MISSED_ARRIVALS = 2
+"""A broker is idle once it has missed so many."""
+FORGOTTEN_AFTER_GAPS = 20
+PATIENCE_MAX = 10
+"""No broker is waited for longer than so many times `idle_after`, whatever was learned."""
 
 
 class SubscriptionText(msgspec.Struct, frozen=True):
@@ -68,6 +76,8 @@ class Clock(msgspec.Struct, frozen=True):
     latest_us: int
     heard_us: int
     """When, by the driver's clock, it was last heard of."""
+    gap_us: int = 0
+    """The longest silence between arrivals of late; forgotten linearly, over 20 times as long."""
 
 
 class LiveState(msgspec.Struct, frozen=True):
@@ -90,6 +100,8 @@ class Ledger(msgspec.Struct, frozen=True):
     clocks: dict[str, Clock] = {}
     watermark_us: int | None = None
     latest_us: int | None = None
+    first_heard_us: int | None = None
+    """When, by the driver's clock, the first event of all came."""
     steps: tuple[Step, ...] = ()
     live: tuple[LiveState, ...] = ()
     events: int = 0
@@ -111,6 +123,15 @@ class Ledger(msgspec.Struct, frozen=True):
         return self.steps[-1].version if self.steps else 0
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """Where a batch brings the time."""
+
+    clocks: dict[str, Clock]
+    watermark_us: int | None
+    latest_us: int | None
+    first_heard_us: int | None
+
+
 def moved_on(
     before: Ledger,
     pin: Pin,
@@ -118,27 +139,55 @@ def moved_on(
     *,
     lateness_us: int,
     idle_after_us: int | None,
-) -> tuple[dict[str, Clock], int | None, int | None]:
-    """Clocks, watermark and latest time stamp after a batch.
+    expected: Collection[str] = (),
+) -> Moved:
+    """Time after a batch that heard from some brokers, and of `expected` ones if all that may speak are known.
 
-    The watermark is the least of the brokers' times, less the lateness. A broker silent for longer than `idle_after_us`
-    advances with the driver's clock, so that the windows of the others can close; it never goes back.
+    The watermark is the least of the brokers' times, less the lateness; it never goes back. There is none in the first
+    `idle_after_us` after the first event, unless all expected brokers were heard: what a broker of which nothing is
+    known brings first may be as old as that.
     """
     clocks = dict(before.clocks)
     for broker, (latest_us, _) in heard.items():
-        known = clocks.get(broker)
-        clocks[broker] = Clock(max(latest_us, known.latest_us) if known else latest_us, pin.began_us)
-    times = []
-    for clock in clocks.values():
-        silent_us = pin.began_us - max(clock.heard_us, pin.resumed_us)
-        is_idle = idle_after_us is not None and silent_us >= idle_after_us
-        times.append(clock.latest_us + silent_us if is_idle else clock.latest_us)
+        clocks[broker] = _heard_again(clocks.get(broker), latest_us, pin, idle_after_us)
+    first_us = before.first_heard_us
+    if first_us is None and heard:
+        first_us = pin.began_us
     watermark_us = before.watermark_us
-    if times:
-        reached = min(times) - lateness_us
+    may_miss_some = not expected or not clocks.keys() >= set(expected)
+    is_early = first_us is not None and pin.began_us - max(first_us, pin.resumed_us) < (idle_after_us or 0)
+    if clocks and (watermark_us is not None or not (may_miss_some and is_early)):
+        reached = min(_time_us(clock, pin, idle_after_us) for clock in clocks.values()) - lateness_us
         watermark_us = reached if watermark_us is None else max(watermark_us, reached)
     latest = max((clock.latest_us for clock in clocks.values()), default=None)
-    return clocks, watermark_us, latest
+    return Moved(clocks, watermark_us, latest, first_us)
+
+
+def _silent_us(clock: Clock, pin: Pin) -> int:
+    return max(0, pin.began_us - max(clock.heard_us, pin.resumed_us))
+
+
+def _heard_again(known: Clock | None, latest_us: int, pin: Pin, idle_after_us: int | None) -> Clock:
+    """The clock of a broker whose events came; how often they come is learned, beginning with a cautious guess."""
+    if known is None:
+        return Clock(latest_us, pin.began_us, (idle_after_us or 0) // MISSED_ARRIVALS)
+    silent_us = _silent_us(known, pin)
+    gap_us = max(silent_us, known.gap_us - silent_us // FORGOTTEN_AFTER_GAPS)
+    return Clock(max(latest_us, known.latest_us), pin.began_us, gap_us)
+
+
+def _time_us(clock: Clock, pin: Pin, idle_after_us: int | None) -> int:
+    """A broker's time: its latest event, or, once it has missed two arrivals, what the driver's clock makes of it.
+
+    A source that lands in lumps brings the events of the time since its last arrival. So the time of a silent broker
+    stays two gaps behind the driver's clock, and what it brings when it speaks again is not late.
+    """
+    if idle_after_us is None:
+        return clock.latest_us
+    silent_us = _silent_us(clock, pin)
+    behind_us = min(MISSED_ARRIVALS * clock.gap_us, PATIENCE_MAX * idle_after_us)
+    is_idle = silent_us >= max(idle_after_us, behind_us)
+    return clock.latest_us + silent_us - behind_us if is_idle else clock.latest_us
 
 
 def closes_any(window: Window, after_us: int | None, until_us: int | None) -> bool:

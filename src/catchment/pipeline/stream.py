@@ -58,14 +58,15 @@ def stream(
     deduplicate: bool = False,
     sink: Sink | Callable[[BatchResults, int], None] | None = None,
     trigger: str = "1 second",
-    idle_after: str | None = "10 seconds",
+    idle_after: str | None = "2 minutes",
     sampling_period: str = "2 seconds",
     cost: Cost = MESSAGES,
 ) -> Job:
     """Start answering subscriptions over a streaming DataFrame of publications, or go on where `checkpoint` left off.
 
     `trigger` is the time between micro-batches, or "available now": all there is, then stop. A checkpoint that a job of
-    this process runs on is refused. A broker that is silent for `idle_after` no longer holds back the watermark.
+    this process runs on is refused. A broker that is silent for `idle_after`, and for
+    twice as long as it usually is, no longer holds back the watermark.
     Without a `sink`, results are Parquet below the checkpoint. `placement` is a name, or a class of
     `catchment.overlay.placement.Placement`. An adaptive one thinks again every `sampling_period` of event time, and
     weighs messages by `cost`; what it has learned is part of the checkpoint.
