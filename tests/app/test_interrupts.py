@@ -14,6 +14,12 @@ TRAFFIC = Path(__file__).parents[2] / "examples" / "traffic.toml"
 SOURCE = Path(__file__).parents[2] / "src"
 DEADLINE_SECONDS = 120
 
+COMMAND = """
+import signal, catchment_command
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where tests run in the background
+catchment_command.main()
+"""
+
 Moment = Callable[[int, Path], bool]
 """Whether a process, by its id and what it has printed so far, has come to some point."""
 
@@ -38,7 +44,7 @@ def javas_of(process: int) -> list[int]:
 def interrupted(arguments: list[object], moment: Moment, folder: Path) -> tuple[int, str, list[int]]:
     """Exit code, what was printed to standard error, and the Java processes there were."""
     printed = folder / "printed"
-    command = [sys.executable, "-m", "catchment_command", *map(str, arguments)]
+    command = [sys.executable, "-c", COMMAND, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with (
         printed.open("w") as errors,
