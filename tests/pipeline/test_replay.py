@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from catchment import Overlay, Subscription, replay
@@ -183,15 +182,6 @@ def test_rejected_events_are_listed_with_a_reason(spark: SparkSession) -> None:
         5: "ts is missing",
     }
     assert "overlay" in reasons[3]
-
-
-@pytest.mark.parametrize("engine", ["shared", "sql"])
-def test_an_integer_sum_beyond_64_bits_is_an_error(spark: SparkSession, engine: Any) -> None:
-    rows = [(n, "traffic", "b1", at(0), "401", 1.0, 2**62) for n in range(2)]
-    asked = Subscription("s", sql="SELECT sum(vehicles) FROM traffic GROUP BY window(ts, '1 minute')")
-    run = replay(spark, events(spark, *rows), subscriptions=[asked], engine=engine)
-    with pytest.raises(PySparkException, match="9223372036854775808; accepted are sums within 64 bits"):
-        run.notifications.collect()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def events(*values: tuple[int, int]) -> pa.Table:
 
 def told(asked: list[Subscription], table: pa.Table) -> dict[tuple[str, str], float | None]:
     """What comes of a table whose halves are aggregated apart and merged, in stages and in brokers; each value once."""
-    notifications, deliveries = answers(table, asked, {"t": SCHEMA}, overlay=OVERLAY, cuts=[len(table) // 2])
+    notifications, deliveries, _ = answers(table, asked, {"t": SCHEMA}, overlay=OVERLAY, cuts=[len(table) // 2])
     right = oracle(table, subscriptions=asked, schema={"t": SCHEMA})
     assert differences(right, notifications, deliveries) == []
     for placement in ONLINE:

@@ -109,7 +109,7 @@ def test_example_5_results_are_transformed_back(cuts: tuple[int, ...]) -> None:
     events = quotes(*(("B1", minute * 60, value) for minute, value in enumerate(VALUES)))
     window = "GROUP BY window(ts, '10 minutes')"
     asked = [asking(f"{name}(value)", name=name, group=window) for name in ("sum", "avg", "median")]
-    notifications, _ = answers(events, asked, {"stock": SCHEMA}, overlay=FIGURE_4, cuts=cuts)
+    notifications, *_ = answers(events, asked, {"stock": SCHEMA}, overlay=FIGURE_4, cuts=cuts)
     found = {row["subscription"]: row["value"] for row in notifications.to_pylist()}
     assert found == {"sum": 25.0, "avg": 5.0, "median": 5.0}
 

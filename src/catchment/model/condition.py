@@ -6,9 +6,14 @@ its negation are both false of null.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import TypeAlias
 
+import numpy as np
 from sqlglot import exp
 from sqlglot import parse_one as _parse_one
 from sqlglot.dialects.spark import Spark
@@ -17,8 +22,8 @@ from sqlglot.errors import SqlglotError
 from catchment.model.constraint import NOT_NULL, NULL, Constraint, Family, Pattern, Scalar
 from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import EVERY_EVENT, NO_EVENT, Filter
-from catchment.model.schema import Schema, Type
-from catchment.model.times import microseconds
+from catchment.model.schema import IMPLICIT_ATTRIBUTES, Schema, Type
+from catchment.model.times import date_us, microseconds
 
 __all__ = ["ConditionReader", "SubscriptionSql", "column_name", "first_line", "parse_condition", "sql_text"]
 
@@ -63,7 +68,7 @@ def parse_condition(text: str, schema: Schema | None = None) -> Filter:
 
 
 def column_name(node: exp.Expr) -> str | None:
-    """The attribute that a plain column names; a qualified name is none."""
+    """The attribute that a plain column names; a name qualified by something else than the topic is none."""
     if isinstance(node, exp.Paren):
         return column_name(node.this)
     if isinstance(node, exp.Column) and not node.table and isinstance(node.this, exp.Identifier):
@@ -74,7 +79,7 @@ def column_name(node: exp.Expr) -> str | None:
 class ConditionReader:
     """Reads parsed conditions; where the type of an attribute is known, text is read as a time if it is one."""
 
-    def __init__(self, resolve: Resolve = column_name, type_of: TypeOf = lambda _: None) -> None:
+    def __init__(self, resolve: Resolve = column_name, type_of: TypeOf = IMPLICIT_ATTRIBUTES.get) -> None:
         self._resolve = resolve
         self._type_of = type_of
         self.texts: set[str] = set()
@@ -99,6 +104,8 @@ class ConditionReader:
         operator = _COMPARISONS.get(type(node))
         if operator is not None:
             return self._comparison(node, _NEGATED[operator] if negated else operator)
+        if isinstance(node, exp.NullSafeEQ):
+            return self._null_safe_equal(node, negated)
         if isinstance(node, exp.Is):
             return self._is(node, negated)
         if isinstance(node, exp.Between):
@@ -109,12 +116,29 @@ class ConditionReader:
             return self._like(node, negated)
         raise FilterError(f"cannot use {sql_text(node)!r} in a condition; accepted are {ACCEPTED}")
 
+    def _sides(self, node: exp.Expr) -> tuple[str, exp.Expr, bool]:
+        """The attribute, what it is compared with, and whether that stands first."""
+        for attribute_side, value, is_mirrored in (
+            (node.this, node.expression, False),
+            (node.expression, node.this, True),
+        ):
+            attribute = self._resolve(attribute_side)
+            if attribute is not None:
+                return attribute, value, is_mirrored
+        raise FilterError(f"{sql_text(node)!r} compares no attribute with a literal; accepted are {ACCEPTED}")
+
+    def _null_safe_equal(self, node: exp.Expr, negated: bool) -> Filter:
+        attribute, value, _ = self._sides(node)
+        literal = self._value(attribute, value)
+        if literal is None:
+            return Filter.where(attribute, NOT_NULL if negated else NULL)
+        if negated:
+            return Filter.where(attribute, NULL) | Filter.where(attribute, Constraint.compare("!=", *literal))
+        return Filter.where(attribute, Constraint.compare("=", *literal))
+
     def _comparison(self, node: exp.Expr, operator: str) -> Filter:
-        attribute, value = self._resolve(node.this), node.expression
-        if attribute is None:
-            attribute, value, operator = self._resolve(node.expression), node.this, _MIRRORED[operator]
-        if attribute is None:
-            raise FilterError(f"{sql_text(node)!r} compares no attribute with a literal; accepted are {ACCEPTED}")
+        attribute, value, is_mirrored = self._sides(node)
+        operator = _MIRRORED[operator] if is_mirrored else operator
         literal = self._value(attribute, value)
         if literal is None:
             return NO_EVENT
@@ -155,10 +179,7 @@ class ConditionReader:
         if negated:
             if len(known) < len(literals):
                 return NO_EVENT
-            kept = NOT_NULL
-            for literal in known:
-                kept = kept.intersect(Constraint.compare("!=", *literal))
-            return Filter.where(attribute, kept)
+            return Filter.where(attribute, Constraint.none_of([v for v, _ in known], known[0][1]))
         return Filter.where(attribute, Constraint.one_of([v for v, _ in known], known[0][1])) if known else NO_EVENT
 
     def _like(self, node: exp.Like, negated: bool) -> Filter:
@@ -267,57 +288,123 @@ def _literal(node: exp.Expr, attribute: str) -> tuple[Scalar, Family] | None:
         ) from None
 
 
-def _read_literal(node: exp.Expr) -> tuple[Scalar, Family] | None:
+def _read_literal(node: exp.Expr, sign: int = 1) -> tuple[Scalar, Family] | None:
     if isinstance(node, exp.Paren):
-        return _read_literal(node.this)
-    if isinstance(node, exp.Null):
-        return None
-    if isinstance(node, exp.Boolean):
-        return bool(node.this), "bool"
+        return _read_literal(node.this, sign)
     if isinstance(node, exp.Neg):
-        inner = _read_literal(node.this)
-        if inner is not None and inner[1] == "number" and not isinstance(inner[0], str):
-            return -inner[0], "number"
-    if isinstance(node, exp.Literal):
-        return (str(node.this), "string") if node.is_string else (_number(str(node.this)), "number")
-    if isinstance(node, (exp.Cast, exp.TsOrDsToTimestamp, exp.TsOrDsToDate)):
-        inner = _read_literal(node.this)
-        if inner is not None and inner[1] == "string" and _is_time(node):
-            return microseconds(str(inner[0])), "timestamp"
-        if inner is not None and inner[1] == "number" and isinstance(node, exp.Cast):
-            # Suffixes are casts: 1L, 1D. A fraction cast to a whole number is arithmetic, which no filter does.
-            if node.to.this in _REAL:
-                return float(inner[0]), "number"
-            if node.to.this in _WHOLE and isinstance(inner[0], int):
-                return inner
+        return _read_literal(node.this, -sign)
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return sign * _number(str(node.this)), "number"
+    if isinstance(node, exp.Cast):
+        number = _cast_number(node, sign)
+        if number is not None:
+            return number, "number"
+    if sign == 1:
+        if isinstance(node, exp.Null):
+            return None
+        if isinstance(node, exp.Boolean):
+            return bool(node.this), "bool"
+        if isinstance(node, exp.Literal):
+            return str(node.this), "string"
+        if isinstance(node, (exp.Cast, exp.TsOrDsToTimestamp, exp.TsOrDsToDate)) and _is_text(node.this):
+            if isinstance(node, exp.TsOrDsToDate) or (isinstance(node, exp.Cast) and node.to.this is _DATE):
+                return date_us(str(node.this.this)), "timestamp"
+            if not isinstance(node, exp.Cast) or node.to.this in _TIME:
+                return microseconds(str(node.this.this)), "timestamp"
     raise FilterError(
-        f"{sql_text(node)!r} is no literal; accepted are numbers, strings, TRUE, FALSE, NULL, TIMESTAMP '…'"
+        f"{sql_text(node)!r} is no literal; accepted are numbers, strings, TRUE, FALSE, NULL, TIMESTAMP '…', DATE '…'"
     )
 
 
-_REAL = {exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT}
-_WHOLE = {exp.DataType.Type.BIGINT, exp.DataType.Type.INT, exp.DataType.Type.SMALLINT, exp.DataType.Type.TINYINT}
+_DATE = exp.DataType.Type.DATE
 _TIME = {
     exp.DataType.Type.TIMESTAMP,
     exp.DataType.Type.TIMESTAMPTZ,
     exp.DataType.Type.TIMESTAMPLTZ,
     exp.DataType.Type.TIMESTAMPNTZ,
-    exp.DataType.Type.DATE,
+}
+_WHOLE_BITS = {
+    exp.DataType.Type.BIGINT: 64,
+    exp.DataType.Type.INT: 32,
+    exp.DataType.Type.SMALLINT: 16,
+    exp.DataType.Type.TINYINT: 8,
 }
 
 
-def _is_time(node: exp.Expr) -> bool:
-    return not isinstance(node, exp.Cast) or node.to.this in _TIME
+def _is_text(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
+
+
+def _cast_number(node: exp.Cast, sign: int) -> int | float | None:
+    """The value of a number with a suffix, which is parsed as a cast (1L, 0.1F, 2.5BD); None for other casts."""
+    inner, kind = node.this, node.to.this
+    while isinstance(inner, (exp.Paren, exp.Neg)):
+        sign = -sign if isinstance(inner, exp.Neg) else sign
+        inner = inner.this
+    if not isinstance(inner, exp.Literal):
+        return None
+    text = str(inner.this)
+    if kind is exp.DataType.Type.DECIMAL:
+        return sign * _decimal(text) if _fits(text, node.to) else None
+    if inner.is_string:
+        return None
+    if kind is exp.DataType.Type.DOUBLE:
+        return sign * _finite(float(text))
+    if kind is exp.DataType.Type.FLOAT:
+        return sign * _float32(text)
+    if kind in _WHOLE_BITS and text.isdecimal():
+        # A fraction cast to a whole number is arithmetic, which no filter does.
+        value, bits = sign * int(text), _WHOLE_BITS[kind]
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise OverflowError(f"it is beyond {bits} bits")
+        return value
+    return None
+
+
+def _fits(text: str, decimal: exp.DataType) -> bool:
+    """Whether a decimal type has room for a number as it is; else a cast would round it."""
+    digits = re.fullmatch(r"(\d*)\.?(\d*)", text)
+    given = [int(one.name) for one in decimal.expressions if one.name.isdecimal()]
+    precision, scale = (*given, 10, 0)[:2] if len(given) != 1 else (given[0], 0)
+    return digits is not None and len(digits[2]) <= scale and len(digits[1].lstrip("0")) <= precision - scale
 
 
 def _number(text: str) -> int | float:
-    try:
+    """A number as Spark reads it: whole, with an exponent a double, else a decimal."""
+    if text.isdecimal():
         return int(text)
-    except ValueError:
-        value = float(text)
-    if value in (float("inf"), float("-inf")):
+    return _finite(float(text)) if "e" in text.lower() else _decimal(text)
+
+
+def _decimal(text: str) -> int | float:
+    """The value of a decimal, exactly; one that is no whole number must be what a double shows."""
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        raise OverflowError("it is no decimal number") from None
+    if exact == exact.to_integral_value():
+        return int(exact)
+    nearest = _finite(float(text))
+    if Decimal(repr(nearest)) != exact:
+        raise OverflowError(f"it has more digits than a double, which would make it {nearest!r}")
+    return nearest
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
         raise OverflowError("it is beyond the range of a double; accepted are finite numbers")
     return value
+
+
+def _float32(text: str) -> float:
+    """The number of 32 bits that is nearest to a decimal number; of two, the even one."""
+    exact = Fraction(text)
+    if abs(exact) > Fraction(float(np.finfo(np.float32).max)):
+        raise OverflowError("it is beyond the range of a float of 32 bits")
+    about = np.float32(float(text))
+    around = [about, np.nextafter(about, np.float32(np.inf)), np.nextafter(about, np.float32(-np.inf))]
+    finite = [one for one in around if np.isfinite(one)]
+    return float(min(finite, key=lambda one: (abs(Fraction(float(one)) - exact), int(one.view(np.int32)) & 1)))
 
 
 def sql_text(node: exp.Expr) -> str:

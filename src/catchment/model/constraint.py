@@ -162,6 +162,11 @@ class Constraint:
         return cls(False, tuple((before(v), after(v)) for v in points), (), family)._over_family()
 
     @classmethod
+    def none_of(cls, values: Iterable[Scalar], family: Family | None = None) -> Constraint:
+        """Any value but these; not null."""
+        return cls.one_of(values, family).outside()._over_family()
+
+    @classmethod
     def like(cls, pattern: Pattern) -> Constraint:
         return cls(False, EVERYTHING, (pattern,), "string")._simplified()
 

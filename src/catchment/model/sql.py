@@ -60,6 +60,7 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.LogicalOr: "bool_or",
     exp.Avg: "avg",
     exp.Variance: "var_samp",
+    exp.Stddev: "stddev_samp",
     exp.StddevSamp: "stddev_samp",
     exp.ApproxDistinct: "approx_count_distinct",
     exp.ApproxQuantile: "approx_percentile",
@@ -69,27 +70,52 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.Mode: "mode",
 }
 
+# Other names that Spark has for the same.
+_SYNONYMS = {"mean": "avg", "std": "stddev_samp", "every": "bool_and", "some": "bool_or", "any": "bool_or"}
+_WINDOW_BOUNDS = {"start": ("start", "window_start"), "end": ("end", "window_end")}
+"""The fields of `window`, and what they may be called."""
+
 
 def parse_query(text: str, schema: Schema | None = None) -> Query:
-    """What SQL asks for; the schema, where it is known, says which texts are times."""
+    """What SQL asks for; the schema, where it is known, says which texts are times and which names are meant."""
     select = _single_select(text)
     for part, value in select.args.items():
         if value and part not in _PARTS:
             _refuse(f"{_CLAUSES.get(part, part.upper())} is not accepted")
     topic = _topic(select)
+    _resolve_names(select, topic, schema)
     where = select.args.get("where")
     reader = ConditionReader() if schema is None else ConditionReader(type_of=schema.get)
     condition = EVERY_EVENT if where is None else _condition("WHERE", where, reader)
     group, having = select.args.get("group"), select.args.get("having")
     if group is not None:
-        aggregate = _aggregate(select, group)
+        aggregate = _aggregate(select, group, text)
         if having is not None:
-            aggregate, having_texts = _with_having(aggregate, having, schema)
+            aliases = {node.alias for node in select.expressions if isinstance(node, exp.Alias)}
+            aggregate, having_texts = _with_having(aggregate, having, schema, aliases)
             reader.texts.update(having_texts)
-        return Query(topic, condition, aggregate=aggregate, texts=tuple(sorted(reader.texts)))
+        return Query(topic.name, condition, aggregate=aggregate, texts=tuple(sorted(reader.texts)))
     if having is not None:
         _refuse("HAVING without GROUP BY window(…)")
-    return Query(topic, condition, columns=_columns(select), texts=tuple(sorted(reader.texts)))
+    return Query(topic.name, condition, columns=_columns(select), texts=tuple(sorted(reader.texts)))
+
+
+_WRITTEN = "written"
+"""Under which a column keeps the name that it was given in the SQL."""
+
+
+def _resolve_names(select: exp.Select, topic: exp.Table, schema: Schema | None) -> None:
+    """Let columns have the names of the schema's attributes, without the topic's name or alias before them."""
+    for column in select.find_all(exp.Column):
+        if column.table.lower() in (topic.name.lower(), topic.alias.lower()) and not column.args.get("db"):
+            column.set("table", None)
+        if schema is not None and isinstance(column.this, exp.Identifier) and not column.table:
+            column.meta[_WRITTEN] = column.name
+            column.this.set("this", schema.resolve(column.name))
+
+
+def _written(column: exp.Expr) -> str:
+    return str(column.meta.get(_WRITTEN) or column.name)
 
 
 def _condition(clause: str, node: exp.Expr, reader: ConditionReader) -> Filter:
@@ -131,22 +157,23 @@ def _refuse_weights(text: str) -> None:
                 _refuse("percentile with more than percentile(attribute, fraction)")
 
 
-def _topic(select: exp.Select) -> str:
+def _topic(select: exp.Select) -> exp.Table:
     source = select.args.get("from_") or select.args.get("from")
     if source is None:
         _refuse("FROM is missing")
     table = source.this
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
         _refuse(f"FROM {sql_text(table)} is no topic")
-    extra = [part for part, value in table.args.items() if value and part != "this"]
-    if extra:
-        _refuse(f"FROM {sql_text(table)} is more than the name of a topic ({', '.join(extra)})")
-    return str(table.name)
+    extra = [part for part, value in table.args.items() if value and part not in ("this", "alias")]
+    if extra or table.alias_column_names:
+        _refuse(f"FROM {sql_text(table)} is more than the name of a topic and an alias")
+    return table
 
 
 def _columns(select: exp.Select) -> tuple[str, ...] | None:
-    if len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star):
-        star = select.expressions[0]
+    (first, *others) = select.expressions
+    star = first.this if isinstance(first, exp.Column) and not first.table else first
+    if isinstance(star, exp.Star) and not others:
         if any(star.args.values()):
             _refuse(f"SELECT {sql_text(star)} is not accepted")
         return None
@@ -161,7 +188,7 @@ def _columns(select: exp.Select) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
-def _aggregate(select: exp.Select, group: exp.Group) -> Aggregate:
+def _aggregate(select: exp.Select, group: exp.Group, text: str) -> Aggregate:
     for part, value in group.args.items():
         if value and part != "expressions":
             _refuse(f"GROUP BY {part.upper()} is not accepted")
@@ -179,22 +206,21 @@ def _aggregate(select: exp.Select, group: exp.Group) -> Aggregate:
             keys.append(key)
     if window is None:
         _refuse("GROUP BY lacks window(ts, size[, shift])")
-    return Aggregate(window, _outputs(select, keys), tuple(dict.fromkeys(keys)))
+    return Aggregate(window, _outputs(select, keys, text), tuple(dict.fromkeys(keys)))
 
 
-def _outputs(select: exp.Select, keys: list[str]) -> tuple[Output, ...]:
+def _outputs(select: exp.Select, keys: list[str], text: str) -> tuple[Output, ...]:
     outputs: list[Output] = []
     for node in select.expressions:
         inner = node.this if isinstance(node, exp.Alias) else node
+        # Every notification carries its window and its group.
+        if _is_window_bound(inner, node.alias) or _is_key(inner, keys, node):
+            continue
         name = column_name(inner)
-        if name in keys or name == "window":
-            if isinstance(node, exp.Alias):
-                _refuse(f"SELECT {sql_text(node)} renames what every notification carries under its own name")
-            continue  # every notification carries its window and its group
         if name is not None or isinstance(inner, exp.Star):
             _refuse(f"SELECT {sql_text(inner)} is neither an aggregate nor a GROUP BY attribute")
         measure = _measure(inner)
-        outputs.append(Output(str(node.alias) if isinstance(node, exp.Alias) else str(measure), measure))
+        outputs.append(Output(str(node.alias) if isinstance(node, exp.Alias) else _output_name(inner, text), measure))
     if not outputs:
         _refuse("SELECT has no aggregate")
     names = [output.name for output in outputs]
@@ -204,23 +230,59 @@ def _outputs(select: exp.Select, keys: list[str]) -> tuple[Output, ...]:
     return tuple(outputs)
 
 
-def _with_having(aggregate: Aggregate, having: exp.Expr, schema: Schema | None) -> tuple[Aggregate, set[str]]:
+def _is_key(inner: exp.Expr, keys: list[str], node: exp.Expr) -> bool:
+    name = column_name(inner)
+    if name is None or name.lower() not in ("window", *(key.lower() for key in keys)):
+        return False
+    if isinstance(node, exp.Alias):
+        _refuse(f"SELECT {sql_text(node)} renames what every notification carries under its own name")
+    return True
+
+
+def _is_window_bound(inner: exp.Expr, alias: str) -> bool:
+    if not isinstance(inner, exp.Column) or inner.table.lower() != "window":
+        return False
+    bound = inner.name.lower()
+    if bound not in _WINDOW_BOUNDS or alias.lower() not in ("", *_WINDOW_BOUNDS[bound]):
+        _refuse(f"SELECT {sql_text(inner)} is neither window.start nor window.end, under a name of its own")
+    return True
+
+
+def _output_name(node: exp.Expr, text: str) -> str:
+    """What an output without an alias is called: its text, in one spelling of white space and function names."""
+    measure = _measure(node)
+    spelled = text[node.meta["start"] : node.meta["end"] + 1].lower() if "start" in node.meta else measure.operator
+    arguments = _arguments(node)
+    if measure.attribute is None:
+        return f"{spelled}({sql_text(arguments[0])})"
+    operator = measure.operator if measure.operator == "count_distinct" else spelled
+    columns = (column for argument in arguments for column in argument.find_all(exp.Column))
+    return str(replace(measure, operator=operator, attribute=_written(next(columns))))
+
+
+def _with_having(
+    aggregate: Aggregate, having: exp.Expr, schema: Schema | None, aliases: set[str]
+) -> tuple[Aggregate, set[str]]:
     """The aggregate with its condition, and the attributes whose keys or measures were compared with text."""
-    named = {output.name: output.measure for output in aggregate.outputs}
+    # A name means an alias, else a group key, else an output by its text.
+    by_text = {output.name: output.measure for output in aggregate.outputs}
+    named: dict[str, Measure | None] = {name: measure for name, measure in by_text.items() if name in aliases}
+    named |= {key: None for key in aggregate.group_keys if key not in named}
+    named |= {name: measure for name, measure in by_text.items() if name not in named}
     used: dict[str, Measure] = {}
 
+    def use(measure: Measure) -> str:
+        used[aggregate.fact_of(measure)] = measure
+        return aggregate.fact_of(measure)
+
     def resolve(inner: exp.Expr) -> str | None:
-        name = column_name(inner)
-        if name is not None and name not in named:
-            if name not in aggregate.group_keys:
-                accepted = ", ".join([*named, *aggregate.group_keys])
-                raise SubscriptionError(f"HAVING uses {name!r}; accepted are aggregates, {accepted}")
-            return name
-        if name is None and _measure_name(inner) not in OPERATORS:
-            return None
-        measure = named[name] if name is not None else _measure(inner)
-        used[str(measure)] = measure
-        return str(measure)
+        if column_name(inner) is None:
+            return use(_measure(inner)) if _measure_name(inner) in OPERATORS else None
+        written, is_strict = _written(inner), schema is not None and schema.case_sensitive
+        for name, measure in named.items():
+            if written == name or (not is_strict and written.lower() == name.lower()):
+                return name if measure is None else use(measure)
+        raise SubscriptionError(f"HAVING uses {written!r}; accepted are aggregates, {', '.join(named)}")
 
     def type_of(name: str) -> Type | None:
         if schema is None or name not in used:
@@ -231,14 +293,13 @@ def _with_having(aggregate: Aggregate, having: exp.Expr, schema: Schema | None) 
 
     reader = ConditionReader(resolve, type_of)
     condition = _condition("HAVING", having, reader)
-    _refuse_having_of_empty_windows(condition)
+    _refuse_having_of_empty_windows(condition, aggregate.fact_of(Measure("count")))
     texts = {used[name].attribute or name if name in used else name for name in reader.texts}
     return replace(aggregate, having=condition, having_measures=tuple(used.values())), texts
 
 
-def _refuse_having_of_empty_windows(condition: Filter) -> None:
+def _refuse_having_of_empty_windows(condition: Filter, counted: str) -> None:
     """A window is told of only where it has an event, so `count(*) = 0` would wait for ever."""
-    counted = str(Measure("count"))
     counts = [dict(disjunct).get(counted, ANYTHING) for disjunct in condition.disjuncts]
     if any(count.family not in (None, "number") for count in counts):
         return  # which is refused as soon as the types are known
@@ -251,7 +312,8 @@ def _refuse_having_of_empty_windows(condition: Filter) -> None:
 
 def _measure_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
-        return str(node.this).lower()
+        name = str(node.this).lower()
+        return _SYNONYMS.get(name, name)
     return _NAMES.get(type(node), "")
 
 
@@ -261,7 +323,7 @@ def _measure(node: exp.Expr) -> Measure:
         accepted = ", ".join(n for n in OPERATORS if n != "count_distinct")
         raise SubscriptionError(f"{sql_text(node)} is no aggregate; accepted are {accepted}, count(DISTINCT …)")
     arguments = [*_arguments(node)]
-    if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+    if name == "count" and len(arguments) == 1 and isinstance(arguments[0], (exp.Star, exp.Literal, exp.Boolean)):
         return Measure("count")
     if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
         name, arguments = "count_distinct", [*arguments[0].expressions]
@@ -303,7 +365,7 @@ def _is_window(node: exp.Expr) -> bool:
 
 def _window(node: exp.Expr) -> Window:
     arguments = node.expressions
-    if not 2 <= len(arguments) <= 3 or column_name(arguments[0]) != "ts":
+    if not 2 <= len(arguments) <= 3 or (column_name(arguments[0]) or "").lower() != "ts":
         _refuse(f"GROUP BY {sql_text(node)} is not accepted: write window(ts, size[, shift])")
     size, *shift = (_duration(argument) for argument in arguments[1:])
     return Window(size, shift[0] if shift else size)

@@ -35,6 +35,13 @@ class Aggregate:
     """Over measures and group keys, by their text: `avg(speed) < 30`."""
     having_measures: tuple[Measure, ...] = ()
 
+    def fact_of(self, measure: Measure) -> str:
+        """What HAVING calls a measure: its text, unless a group key has that name."""
+        name = str(measure)
+        while name in self.group_keys:
+            name += "()"
+        return name
+
     @property
     def measures(self) -> tuple[Measure, ...]:
         """All that must be computed, for the outputs and for HAVING, each once."""
@@ -106,7 +113,7 @@ def _typed_having(aggregate: Aggregate, schema: Schema) -> Aggregate:
         result = measure.result(schema[measure.attribute] if measure.attribute else Type.INT)
         if result is None:
             raise SubscriptionError(f"HAVING compares {measure}, which is a list; accepted are single values")
-        results[str(measure)] = result
+        results[aggregate.fact_of(measure)] = result
     return replace(aggregate, having=aggregate.having.within(Schema(results)))
 
 
@@ -158,10 +165,16 @@ class Subscription:
         from catchment.model.sql import parse_query
 
         full = schema.with_implicit()
-        # The order of texts is not that of the times they mean, so such SQL is read again, now with its types.
-        if any(full.get(name) is Type.TIMESTAMP for name in self.query.texts):
-            return parse_query(self.sql, full)
-        return self.query
+        query = self.query
+        names = {*query.attributes, *(query.columns or ())}.difference(RESERVED_COLUMNS)
+        is_plain = names.issubset(full.attributes) and not any(full.get(n) is Type.TIMESTAMP for n in query.texts)
+        compares = query.aggregate is not None and query.aggregate.having is not None
+        if is_plain and not (compares and full.case_sensitive):
+            return query
+        # The order of texts is not that of the times they mean, and a name may be written in another case than it has:
+        # such SQL is read again, now with its types and names.
+        known = {**dict.fromkeys(RESERVED_COLUMNS, Type.STRING), **full.attributes}
+        return parse_query(self.sql, replace(full, attributes=known))
 
     def __getstate__(self) -> dict[str, object]:
         return {"name": self.name, "at": self.at, "sql": self.sql}

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from catchment.model.errors import EventError, SubscriptionError
 
-__all__ = ["TIME_MAX_US", "TIME_MIN_US", "duration_us", "microseconds", "timestamp_text"]
+__all__ = ["TIME_MAX_US", "TIME_MIN_US", "date_us", "duration_us", "microseconds", "timestamp_text"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -27,14 +27,23 @@ _UNITS_US = {
 _DURATION_PART = re.compile(r"\s*([+-]?\d+)\s+([a-z]+?)s?\b\s*", re.IGNORECASE)
 
 
+_TIME = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[T ](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?)?\s*",
+    re.IGNORECASE,
+)
+_DATE = re.compile(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*")
+
+
 def microseconds(given: datetime | date | str, *, attribute: str = "ts") -> int:
-    """The moment that a datetime, date or ISO text means; without a zone it is UTC."""
+    """The moment that a datetime, date or text means; without a zone it is UTC."""
     if isinstance(given, str):
         try:
-            given = datetime.fromisoformat(given)
-        except ValueError:
+            return _read_us(given)
+        except (ValueError, OverflowError):
             raise EventError(
-                f"attribute {attribute!r} is {given!r}; accepted are times like '2014-08-11 07:30:00'"
+                f"attribute {attribute!r} is {given!r}; accepted are times like '2014-08-11 07:30:00', "
+                "of the years 1 to 9999, UTC"
             ) from None
     elif not isinstance(given, datetime):
         given = datetime(given.year, given.month, given.day, tzinfo=UTC)
@@ -44,6 +53,37 @@ def microseconds(given: datetime | date | str, *, attribute: str = "ts") -> int:
     if not TIME_MIN_US <= moment_us <= TIME_MAX_US:
         raise EventError(f"attribute {attribute!r} is {given}; accepted are the years 1 to 9999, UTC")
     return moment_us
+
+
+def _read_us(text: str) -> int:
+    """A time as Spark reads it, as far as its text says which day it is."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    *numbers, fraction, zone = found.groups()
+    year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
+    moment = datetime(year, month, day, hour, minute, second, int((fraction or "").ljust(6, "0")[:6]), UTC)
+    return (moment - _zone_offset(zone or "Z") - EPOCH) // _MICROSECOND
+
+
+def _zone_offset(zone: str) -> timedelta:
+    if zone[0] not in "+-":
+        return timedelta()
+    hours, minutes = zone[1:].split(":") if ":" in zone else (zone[1:-2], zone[-2:]) if len(zone) > 3 else (zone[1:], 0)
+    if int(hours) > 18 or int(minutes) > 59:
+        raise ValueError(zone)
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    return -offset if zone[0] == "-" else offset
+
+
+def date_us(text: str) -> int:
+    """The beginning, in UTC, of the day that the text of a date means; like Spark, without what follows the day."""
+    found = _DATE.fullmatch(text)
+    try:
+        year, month, day = (int(number or 1) for number in found.groups()) if found is not None else (0, 0, 0)
+        return microseconds(date(year, month, day))
+    except ValueError:
+        raise EventError(f"{text!r} is no date; accepted are dates like '2014-08-11'") from None
 
 
 def timestamp_text(moment_us: int) -> str:

@@ -207,7 +207,7 @@ def _lines_of_window(
         undecidable = [line(str(measure), measure) for measure in asked.having_measures if results[measure].problem]
         if undecidable:
             return undecidable[:1]
-        facts = {str(measure): results[measure].value for measure in asked.having_measures}
+        facts = {asked.fact_of(measure): results[measure].value for measure in asked.having_measures}
         facts.update(zip(asked.group_keys, group, strict=True))
         if not asked.having.matches(facts):
             return []

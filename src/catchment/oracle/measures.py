@@ -129,7 +129,9 @@ def _approx_percentile(values: list[Any], kind: Type, fraction: float) -> Result
         return ranked[min(max(math.ceil(share * len(ranked)), 1), len(ranked)) - 1]
 
     error = 0 if len(ranked) <= 200 else KLL_RANK_ERROR
-    return Result(at(fraction), float(at(fraction - error)), float(at(fraction + error)))
+    # The sketch holds doubles, and the double of a large integer lies beside it.
+    low, high = (float(at(share)) for share in (fraction - error, fraction + error))
+    return Result(at(fraction), math.nextafter(low, -math.inf), math.nextafter(high, math.inf))
 
 
 def _approx_top_k(values: list[Any], kind: Type, k: float) -> Result:

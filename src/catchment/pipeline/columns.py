@@ -52,6 +52,8 @@ def with_attribute_names(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def spark_literal(value: Scalar, family: str | None = None) -> str:
     """A value as Spark reads it whatever the session says of quotes, backslashes, variables and time zones."""
+    if family == "timestamp":
+        return f"timestamp_micros({value})"
     if not isinstance(value, str) or not _SPECIAL.search(value):
         return literal_sql(value, family)
     pieces = [piece for piece in _SPECIAL.split(value) if piece]

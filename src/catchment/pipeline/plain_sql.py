@@ -168,13 +168,14 @@ def _finished(questions: list[Question], states: dict[Part, str]) -> dict[Measur
     for question in questions:
         for asker in question.askers:
             for measure, position in _measures(asker):
-                part = question.parts[position]
-                found[measure] = _Finished(len(found), *_result(measure, part, states[part]))
+                if measure not in found:
+                    part = question.parts[position]
+                    found[measure] = _Finished(len(found), *_result(measure, part, states[part]))
     return found
 
 
 def _measures(asker: Asker) -> list[tuple[Measure, int]]:
-    return [*((measure, position) for _, measure, position in asker.outputs), *asker.having_measures]
+    return [(measure, position) for _, measure, position in (*asker.outputs, *asker.having_measures)]
 
 
 def _result(measure: Measure, part: Part, name: str) -> tuple[str, str | None]:
@@ -219,9 +220,9 @@ def _told(question: Question, finished: dict[Measure, _Finished]) -> str:
         worth, undecidable = "TRUE", []
         if asker.having is not None:
             columns = {key: column_of(key) for key in question.layout.group_keys}
-            columns |= {str(measure): finished[measure].value_column for measure, _ in asker.having_measures}
+            columns |= {name: finished[measure].value_column for name, measure, _ in asker.having_measures}
             condition = condition_sql(asker.having, columns.__getitem__)
-            undecidable = [m for m, _ in asker.having_measures if finished[m].problem is not None]
+            undecidable = [m for _, m, _ in asker.having_measures if finished[m].problem is not None]
             known = "".join(f" AND {finished[m].problem_column} IS NULL" for m in undecidable)
             worth = f"coalesce({condition}, FALSE){known}"
         for output, measure, _ in asker.outputs:

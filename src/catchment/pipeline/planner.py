@@ -59,8 +59,7 @@ def obstacle_to_plain_sql(question: Question) -> str | None:
         if kind not in (Type.STRING, Type.INT, Type.BOOL):
             return f"the group key {name!r} is a {kind.value}"
     for asker in question.askers:
-        measures = [(measure, position) for _, measure, position in asker.outputs] + list(asker.having_measures)
-        for measure, position in measures:
+        for _, measure, position in (*asker.outputs, *asker.having_measures):
             if measure.operator not in PLAIN_OPERATORS:
                 return f"{measure} has no equal in plain Spark SQL"
             if question.parts[position].kind not in (Type.INT, Type.FLOAT):

@@ -128,7 +128,7 @@ class _Chunk:
 
     def _report_undecidable(self, question: Question, asker: Asker, chosen: Ints) -> Ints:
         """Report the first measure of HAVING that is beyond its type; the windows where HAVING can be decided."""
-        for measure, position in asker.having_measures:
+        for _, measure, position in asker.having_measures:
             code, begin, _ = self._begin[question.id, position]
             numbers = _numbers(self._windows[code], begin + chosen, measure, question.parts[position].kind)
             beyond = None if numbers is None else numbers.problems
@@ -142,9 +142,9 @@ class _Chunk:
         """Which windows satisfy HAVING."""
         assert asker.having is not None
         facts: dict[str, list[Any]] = {}
-        for measure, position in asker.having_measures:
+        for name, measure, position in asker.having_measures:
             code, begin, _ = self._begin[question.id, position]
-            facts[str(measure)] = _values(self._windows[code], begin + chosen, measure, question.parts[position].kind)
+            facts[name] = _values(self._windows[code], begin + chosen, measure, question.parts[position].kind)
         if question.layout.group_keys:
             code, begin, _ = self._begin[question.id, 0]
             texts = self._groups.take(pa.array(self._windows[code].group[begin + chosen])).to_pylist()

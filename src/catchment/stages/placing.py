@@ -186,7 +186,7 @@ def _series_parts(asker: Asker, asked: Question) -> set[int]:
 
 
 def _parts_of(asker: Asker) -> set[int]:
-    return {part for _, _, part in asker.outputs} | {part for _, part in asker.having_measures}
+    return {part for _, _, part in (*asker.outputs, *asker.having_measures)}
 
 
 def _cells(rows: _Together, columns: Series, begins: Ints, series: Ints) -> Iterator[Lots]:

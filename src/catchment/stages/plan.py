@@ -102,7 +102,8 @@ class Asker:
     outputs: tuple[tuple[str, Measure, int], ...]
     """Name, measure, and which of the question's parts holds its state."""
     having: Filter | None
-    having_measures: tuple[tuple[Measure, int], ...]
+    having_measures: tuple[tuple[str, Measure, int], ...]
+    """The same of what HAVING compares."""
 
 
 @dataclass(slots=True)
@@ -264,7 +265,8 @@ class _TopicBuilder:
             question = Question(self._topic, query.where, layout, key_types)
             self.questions[query.where, layout] = question
         outputs = tuple((o.name, o.measure, question.part_of(o.measure, self._schema)) for o in asked.outputs)
-        having_measures = tuple((m, question.part_of(m, self._schema)) for m in asked.having_measures)
+        compared = ((asked.fact_of(measure), measure) for measure in asked.having_measures)
+        having_measures = tuple((name, m, question.part_of(m, self._schema)) for name, m in compared)
         question.askers.append(
             Asker(one.subscription.name, broker, one.since_us, one.incarnation, outputs, asked.having, having_measures)
         )

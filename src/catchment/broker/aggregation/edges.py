@@ -97,7 +97,7 @@ class Edge(Place):
             undecidable = [measure for measure in wanted.having_measures if measure in problems]
             if undecidable:
                 return [value_of(str(undecidable[0]), undecidable[0])]
-            facts = {str(measure): results[measure] for measure in wanted.having_measures}
+            facts = {wanted.fact_of(measure): results[measure] for measure in wanted.having_measures}
             facts.update(zip(wanted.group_keys, group, strict=True))
             if not wanted.having.matches(facts):
                 return []
