@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from catchment import Subscription
 from catchment.model.errors import CheckpointError, SubscriptionError
+from catchment.pipeline.integrity import checksum
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, Pin
 
@@ -23,6 +24,15 @@ class MemoryFolder:
     def names(self, name: str = "") -> list[str]:
         prefix = f"{name}/" if name else ""
         return sorted({path[len(prefix) :].split("/")[0] for path in self.files if path.startswith(prefix)})
+
+    def path(self, name: str) -> str:
+        return f"memory/{name}"
+
+    def sizes(self, name: str) -> dict[str, int]:
+        return {one: len(self.files[f"{name}/{one}"]) for one in self.names(name) if f"{name}/{one}" in self.files}
+
+    def digest(self, name: str) -> str:
+        return checksum(self.files[name])
 
     def read(self, name: str) -> bytes:
         return self.files[name]
@@ -165,3 +175,49 @@ def test_only_what_may_run_again_is_kept() -> None:
     assert opened.last_ledger().batch == 3
     with pytest.raises(CheckpointError, match="no ledger of batch 1"):
         opened.ledger(1)
+
+
+def test_a_version_that_is_missing_replaced_or_cut_short_is_refused_by_name() -> None:
+    folder = MemoryFolder()
+    running = journal(folder, subscription("a"))
+    running.subscribe(subscription("b"))
+    running.subscribe(subscription("c"))
+    whole = dict(folder.files)
+    first, second, third = (f"changes/{number:010d}" for number in (1, 2, 3))
+    for files, named in (
+        ({first: None}, first),
+        ({second: None}, second),
+        ({third: None}, third),
+        ({second: whole[third]}, second),
+        ({third: whole[third][:-5]}, third),
+        ({"job.json": whole["job.json"][:-1]}, "job.json"),
+    ):
+        folder.files = {name: text for name, text in {**whole, **files}.items() if text is not None}
+        with pytest.raises(CheckpointError, match=f"memory/{named} "):
+            journal(folder, subscription("a"))
+    other = MemoryFolder()
+    journal(other, subscription("a")).subscribe(subscription("x"))
+    folder.files = {**whole, second: other.files[second]}
+    with pytest.raises(CheckpointError, match=f"memory/{third} does not follow"):
+        journal(folder, subscription("a"))
+
+
+def test_a_version_written_just_before_a_crash_is_there() -> None:
+    folder = MemoryFolder()
+    running = journal(folder, subscription("a"))
+    record = folder.files["job.json"]
+    running.subscribe(subscription("b"))
+    folder.files["job.json"] = record
+    assert active(journal(folder, subscription("a"))).keys() == {"a", "b"}
+    empty = MemoryFolder()
+    journal(empty, subscription("a"))
+    del empty.files["changes/0000000001"]
+    with pytest.raises(CheckpointError, match="changes/0000000001 is missing"):
+        journal(empty, subscription("a"))
+
+
+def test_a_checkpoint_of_an_older_format_is_refused_by_name() -> None:
+    folder = MemoryFolder()
+    folder.write("job.json", b'{"format":1,"settings":{},"declared":[]}')
+    with pytest.raises(CheckpointError, match=r"memory/job\.json is of format 1, and this version reads format 2"):
+        journal(folder)

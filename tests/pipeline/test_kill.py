@@ -144,7 +144,8 @@ def verify(spark: SparkSession, folder: Path, table: pa.Table) -> None:
 def positions(folder: Path, batches: list[int]) -> list[tuple[int, Subscription | str]]:
     """Before which arrival each change took effect: the first event of the first batch that ran with it."""
     ledger_names = sorted((folder / "checkpoint" / "ledger").glob("0*"))
-    steps = msgspec.json.decode(ledger_names[-1].read_bytes(), type=Ledger).steps
+    content = ledger_names[-1].read_bytes().partition(b"\n")[2]
+    steps = msgspec.json.decode(content, type=Ledger).steps
     changes: list[tuple[int, Subscription | str]] = []
     for number, change in enumerate(CHANGES):
         version = number + 2  # the first version is the initial subscriptions

@@ -6,7 +6,8 @@
 Rule 1: everything a batch does follows from its pin and the ledger before it, so a batch that runs again does the same.
 Rule 2: state is a log of partials by slice. It does not know the subscriptions: a question that comes or goes needs no
         new plan and no new checkpoint.
-Rule 3: the ledger is written last. What a batch left behind before that is overwritten when it runs again.
+Rule 3: the ledger is written last. What a batch left behind before that is overwritten when it runs again; once its
+        ledger is there, it does not run again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_cou
 from catchment.overlay.placement import Strategy
 from catchment.pipeline import shared_pass
 from catchment.pipeline.deduplication import REPEATED, marked_repeats, seen_schema
+from catchment.pipeline.integrity import known_files
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
 from catchment.pipeline.placing import OngoingTraffic, lots_by_topic
@@ -96,6 +98,7 @@ class MicroBatches:
         self._at_work = threading.Lock()
         self._stopped = False
         self._silenced_until: dict[str, int] = {}
+        self._placed: str | None = None
 
     def prepare(self) -> None:
         """Compile what the first batch of a new job will ask for, before its events come."""
@@ -134,9 +137,11 @@ class MicroBatches:
         jvm.java.lang.Thread.sleep(STOP_WITHIN_MS)  # in the thread of the query, which `stop` interrupts
 
     def _run(self, publications: DataFrame, batch: int) -> None:
-        fresh = Pin(self.journal.version, now_us(), self.resumed_us)
-        pin = self.journal.pin(batch, fresh)
+        if batch == self.last.batch:
+            return  # all of it was done and told; only Spark does not know yet
+        pin = self.journal.pin(batch, self.journal.fresh_pin(batch, began_us=now_us(), resumed_us=self.resumed_us))
         before = self.journal.ledger(batch - 1)
+        self.journal.check_live(before)
         steps = before.steps
         if before.version < pin.version:
             since_us = None if before.latest_us is None else before.latest_us + 1
@@ -164,6 +169,7 @@ class MicroBatches:
             first_heard_us=moved.first_heard_us,
             steps=steps,
             live=live,
+            seen=known_files(self.journal.folder, f"seen/{folder}") if self.deduplicate else None,
             events=before.events + sum(count for _, count in heard.values()),
             dropped=before.dropped + counts["dropped"],
             rejected=before.rejected + counts["rejected"],
@@ -172,9 +178,11 @@ class MicroBatches:
         present = {name for name in ("dropped", "rejected", "deliveries") if counts[name]}
         selection = self._selection(before, after, plan, anything_new=bool(heard))
         partials = self._partials([*before.live, *live], folder, selection, before.watermark_us)
+        self._placed = None
         traffic = self._traffic(plan, rows, crossings, before, batch, watermark_us)
         if traffic is not None:
-            after = msgspec.structs.replace(after, transitions=before.transitions + traffic.transitions)
+            transitions = before.transitions + traffic.transitions
+            after = msgspec.structs.replace(after, transitions=transitions, placing=self._placed)
         self._deliver(rows, traffic, partials, broadcast, selection, batch, present)
         after = self._compacted(after, plan, broadcast)
         self.journal.write_ledger(after)
@@ -203,6 +211,7 @@ class MicroBatches:
         last = self.journal.last_ledger()
         if last.ended or not last.steps:
             return
+        self.journal.check_live(last)
         batch = last.batch + 1
         plan, broadcast = self._plan(last.version, last)
         traffic = self._traffic(plan, None, [], last, batch, None)
@@ -214,7 +223,9 @@ class MicroBatches:
             self._deliver(self._rows([]), traffic, None, broadcast, None, batch, set())
         transitions = last.transitions + (0 if traffic is None else traffic.transitions)
         self.journal.write_ledger(
-            msgspec.structs.replace(last, batch=batch, live=(), ended=True, transitions=transitions)
+            msgspec.structs.replace(
+                last, batch=batch, live=(), seen=None, placing=None, ended=True, transitions=transitions
+            )
         )
 
     # -- one step each --------------------------------------------------------------------------------------------
@@ -263,7 +274,7 @@ class MicroBatches:
         path = self.journal.folder.path
         previous = f"seen/batch={batch - 1}"
         seen = None
-        if self.journal.folder.exists(previous):
+        if before.seen is not None:
             seen = self.spark.read.schema(seen_schema(events.schema["event_id"].dataType)).parquet(path(previous))
         marked, now_seen = marked_repeats(events, seen, before.watermark_us)
         now_seen.write.mode("overwrite").parquet(path(f"seen/batch={batch}"))
@@ -318,7 +329,8 @@ class MicroBatches:
         live = list(before.live)
         longest = max((question.layout.window.size_us for question in plan.questions.values()), default=0)
         if heard and longest:
-            live.append(LiveState(folder, max(latest for latest, _ in heard.values()) + longest))
+            until_us = max(latest for latest, _ in heard.values()) + longest
+            live.append(LiveState(folder, until_us, known_files(self.journal.folder, f"state/{folder}")))
         return tuple(state for state in live if watermark_us is None or state.until_us > watermark_us)
 
     def _selection(self, before: Ledger, after: Ledger, plan: Plan, *, anything_new: bool) -> Selection | None:
@@ -357,7 +369,7 @@ class MicroBatches:
             return None
         tree = topic_tree(self.overlay)
         publications = publications_of(tree, self.strategy, crossings)
-        saved = self.journal.placing(before.batch)
+        saved = self.journal.placing(before)
         by_lots = needs_lots(plan, self.strategy)
         if not by_lots and saved is None:
             return Sent(publications, None)
@@ -369,7 +381,7 @@ class MicroBatches:
         # Where lots are no longer made, those that still wait have nothing to wait for.
         carried = ongoing.advance(plan, fresh, watermark_us if by_lots else None)
         if rows is not None:
-            self.journal.write_placing(batch, ongoing.saved())
+            self._placed = self.journal.write_placing(batch, ongoing.saved())
         return Sent(publications + carried.publications, carried.partials, carried.transitions)
 
     def _deliver(
@@ -430,7 +442,8 @@ class MicroBatches:
         fixed += [F.lit(None).cast(self._schema[name].dataType).alias(name) for name in ("name", "ids", "numbers")]
         self._write_state(rows.select(*fixed, *PACKED_SCHEMA.names), folder)
         until_us = max(state.until_us for state in after.live)
-        return msgspec.structs.replace(after, live=(LiveState(folder, until_us),))
+        files = known_files(self.journal.folder, f"state/{folder}")
+        return msgspec.structs.replace(after, live=(LiveState(folder, until_us, files),))
 
 
 def _listed(rows: DataFrame, kind: str, name: str) -> DataFrame:

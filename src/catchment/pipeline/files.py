@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,42 @@ class Folder:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
 
     def exists(self, name: str = "") -> bool:
+        if self._local is not None:
+            return (self._local / name).exists()
         return bool(self._files.exists(self._at(name)))
 
     def names(self, name: str = "") -> list[str]:
         """What lies whole in a folder, in order; nothing if it is not there."""
         if not self.exists(name):
             return []
-        found = (status.getPath().getName() for status in self._files.listStatus(self._at(name)))
+        if self._local is not None:
+            found = [entry.name for entry in (self._local / name).iterdir()]
+        else:
+            found = [status.getPath().getName() for status in self._files.listStatus(self._at(name))]
         return sorted(one for one in found if not one.startswith(".") and not one.endswith(ASIDE))
+
+    def sizes(self, name: str) -> dict[str, int]:
+        """The files of a folder with their lengths, without those that Spark does not read either (`_…`, `.…`)."""
+        if not self.exists(name):
+            return {}
+        if self._local is not None:
+            with os.scandir(self._local / name) as entries:
+                sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        else:
+            statuses = self._files.listStatus(self._at(name))
+            sizes = {status.getPath().getName(): int(status.getLen()) for status in statuses if status.isFile()}
+        return {one: size for one, size in sizes.items() if not one.startswith(("_", ".")) and not one.endswith(ASIDE)}
+
+    def digest(self, name: str) -> str:
+        """The SHA-256 of a file, in hexadecimal."""
+        if self._local is not None:
+            with (self._local / name).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        stream = self._files.open(self._at(name))
+        try:
+            return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+        finally:
+            stream.close()
 
     def read(self, name: str) -> bytes:
         if self._local is not None:

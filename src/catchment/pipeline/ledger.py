@@ -7,6 +7,7 @@
 
 Rule 1: a pin is written before anything of its batch runs, so that a re-run sees the same subscriptions and time.
 Rule 2: the ledger of a batch follows from the ledger before it, its pin and its events alone.
+Rule 3: the ledger of a batch knows every file that the next one reads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from catchment.model.window import Window
+from catchment.pipeline.integrity import KnownFile
 
 __all__ = [
     "Change",
@@ -28,6 +30,7 @@ __all__ = [
     "Pin",
     "Step",
     "SubscriptionText",
+    "Version",
     "closes_any",
     "moved_on",
 ]
@@ -60,6 +63,16 @@ class JobRecord(msgspec.Struct, frozen=True):
     settings: dict[str, Any]
     declared: tuple[SubscriptionText, ...]
     """The subscriptions it was started with; on a restart with others, the difference is a change."""
+    versions: int = 0
+    """How many versions there are at least: one more may have been written just before a crash."""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What makes one version of the subscriptions from the one before it."""
+
+    changes: tuple[Change, ...]
+    follows: str
+    """The checksum of the version before, so that none can be missing in between."""
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -68,6 +81,10 @@ class Pin(msgspec.Struct, frozen=True):
     """By the driver's clock; a re-run keeps it."""
     resumed_us: int
     """When the job was last started: silence before that was ours, not a broker's."""
+    offsets: str | None = None
+    """The checksum of what Spark had noted down to read."""
+    sources: tuple[KnownFile, ...] = ()
+    """The last file of each source's log in Spark's checkpoint."""
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -85,6 +102,7 @@ class LiveState(msgspec.Struct, frozen=True):
 
     folder: str
     until_us: int
+    files: tuple[KnownFile, ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -104,6 +122,10 @@ class Ledger(msgspec.Struct, frozen=True):
     """When, by the driver's clock, the first event of all came."""
     steps: tuple[Step, ...] = ()
     live: tuple[LiveState, ...] = ()
+    seen: tuple[KnownFile, ...] | None = None
+    """The files that say which events a later one may repeat; None where nobody asks."""
+    placing: str | None = None
+    """The checksum of what the placement had learned, where it learns."""
     events: int = 0
     dropped: int = 0
     rejected: int = 0

@@ -101,6 +101,7 @@ def stream(
         journal = Journal(folder, settings, declared)
         if journal.last_ledger().ended:
             raise CheckpointError(f"the job of {folder} was ended and all its windows closed; accepted is a new folder")
+        journal.check()
         results = ParquetSink(folder.path("results")) if sink is None else as_sink(sink)
         work = MicroBatches(
             spark=spark,
