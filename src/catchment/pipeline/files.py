@@ -63,11 +63,10 @@ class Folder:
             return {}
         if self._local is not None:
             with os.scandir(self._local / name) as entries:
-                sizes = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-        else:
-            statuses = self._files.listStatus(self._at(name))
-            sizes = {status.getPath().getName(): int(status.getLen()) for status in statuses if status.isFile()}
-        return {one: size for one, size in sizes.items() if not one.startswith(("_", ".")) and not one.endswith(ASIDE)}
+                files = (entry for entry in entries if _is_read(entry.name) and entry.is_file())
+                return {file.name: file.stat().st_size for file in files}
+        listed = ((status.getPath().getName(), status) for status in self._files.listStatus(self._at(name)))
+        return {one: int(status.getLen()) for one, status in listed if _is_read(one) and status.isFile()}
 
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, in hexadecimal."""
@@ -105,6 +104,10 @@ class Folder:
 
     def delete(self, name: str) -> None:
         self._files.delete(self._at(name), True)
+
+
+def _is_read(name: str) -> bool:
+    return not name.startswith(("_", ".")) and not name.endswith(ASIDE)
 
 
 def _write_local(target: Path, content: bytes) -> None:

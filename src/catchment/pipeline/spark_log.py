@@ -25,7 +25,7 @@ def newest_sources(folder: AnyFolder) -> tuple[KnownFile, ...]:
     found = []
     for source in folder.names(f"{FOLDER}/sources"):
         path = f"{FOLDER}/sources/{source}"
-        numbered = {_number(name): name for name in folder.sizes(path) if _number(name) >= 0}
+        numbered = {_number(name): name for name in folder.names(path) if _number(name) >= 0}
         if numbered:
             name = numbered[max(numbered)]
             content = folder.read(f"{path}/{name}")
