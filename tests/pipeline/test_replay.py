@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,61 @@ def test_few_questions_are_planned_as_sql_and_many_share_a_pass(spark: SparkSess
     assert "plain Spark SQL" in few.explain()
     assert "shared pass" in many.explain()
     assert "40 distinct filters, 40 questions" in many.explain()
+
+
+def test_windows_that_overlap_far_go_through_the_shared_pass(spark: SparkSession, traffic: DataFrame) -> None:
+    sql = "SELECT count(*) FROM traffic GROUP BY window(ts, '1 day', '1 second')"
+    run = replay(spark, traffic, subscriptions=[Subscription("s", sql=sql)])
+    assert "an event lies in 86400 windows" in run.explain()
+    assert "plain Spark SQL" in replay(spark, traffic, subscriptions=[counting("one")]).explain()
+
+
+@pytest.mark.parametrize("kind", ["double", "timestamp", "string"])
+def test_two_thousand_columns_are_no_obstacle(spark: SparkSession, kind: str) -> None:
+    values = {"double": "CAST('NaN' AS DOUBLE)", "timestamp": "CAST(NULL AS TIMESTAMP)", "string": "'x'"}
+    wide = [f"IF(id = 3, {values[kind]}, CAST(NULL AS {kind})) AS c{number}" for number in range(2_000)]
+    frame = spark.range(6).selectExpr(
+        "id AS event_id",
+        "'t' AS topic",
+        "'b1' AS broker",
+        "timestamp_seconds(id) AS ts",
+        "CAST(id AS DOUBLE) AS x",
+        *wide,
+    )
+    sql = "SELECT sum(x) FROM t WHERE x < 5 GROUP BY window(ts, '1 minute')"
+    for overlay in (None, LINE):
+        run = replay(spark, frame, subscriptions=[Subscription("s", "b1", sql=sql)], overlay=overlay)
+        assert [row.value for row in run.notifications.collect()] == [7.0 if kind == "double" else 10.0]
+    if kind == "double":
+        assert [(row.event_id, row.reason) for row in run.rejected.collect()] == [(3, "c0 is NaN or infinite")]
+
+
+def test_replays_leave_no_files_behind(spark: SparkSession, traffic: DataFrame) -> None:
+    folder = Path(str(spark.sparkContext._temp_dir))
+    before = sorted(folder.iterdir())
+    for number in range(3):
+        asked = [counting(f"s{n}", where=f"speed > {n + number}") for n in range(20)]
+        assert replay(spark, traffic, subscriptions=asked).notifications.count() > 0
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("zone", "exact"),
+    [("America/New_York", "2026-03-08T02:30:00.500000Z"), ("Pacific/Apia", "2011-12-30T12:00:00.000000Z")],
+)
+def test_times_without_a_zone_are_utc_also_where_the_clock_of_the_session_has_a_gap(
+    spark: SparkSession, zone: str, exact: str
+) -> None:
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        moment = f"TIMESTAMP_NTZ '{exact.removesuffix('Z')}'"
+        columns = f"1L AS event_id, 't' AS topic, 'b' AS broker, {moment} AS ts, CAST({moment} AS DATE) AS day"
+        asked = Subscription("s", sql="SELECT max(ts), max(day) FROM t GROUP BY window(ts, '1 hour')")
+        run = replay(spark, spark.sql(f"SELECT {columns}"), subscriptions=[asked])
+        found = {row.output: row.exact for row in run.notifications.collect()}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert found == {"max(ts)": f'"{exact}"', "max(day)": f'"{exact[:10]}T00:00:00.000000Z"'}
 
 
 def test_what_spark_cannot_say_goes_through_the_shared_pass(spark: SparkSession, traffic: DataFrame) -> None:

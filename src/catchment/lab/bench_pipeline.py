@@ -30,6 +30,7 @@ from rich.table import Table
 
 import catchment
 from catchment.lab import rivals
+from catchment.lab.bench_extremes import Extreme, measure_extremes
 from catchment.lab.metering import Meter
 from catchment.model.subscription import Subscription
 from catchment.pipeline.folders import private_folder
@@ -130,6 +131,8 @@ def run(
     many = [size for size in sizes if size >= MARGINAL_FROM]
     marginal = _measure_sizes(spark, table, many, events, repetitions, report) if len(many) > 1 else []
     slices = _measure_slices(spark, table, min(100, max(sizes)), events, repetitions, report)
+    extremes = measure_extremes(spark, files.parent, repetitions=repetitions, report=report)
+    targets = [*_targets(measured, marginal, slices), *(_extreme_target(one) for one in extremes)]
     return {
         "events": events,
         "window": WINDOW,
@@ -138,7 +141,8 @@ def run(
         "choices": {str(size): reason for size, reason in reasons.items()},
         "marginal": [asdict(one) for one in marginal],
         "slices": slices,
-        "targets": [{**asdict(target), "passes": target.passes} for target in _targets(measured, marginal, slices)],
+        "extremes": [{**asdict(one), "ratio": one.ratio} for one in extremes],
+        "targets": [{**asdict(target), "passes": target.passes} for target in targets],
         "notes": _notes(),
     }
 
@@ -388,6 +392,10 @@ def _targets(measured: Sequence[Measured], marginal: Sequence[Measured], slices:
         yield Target("memory of all processes at 1,000", of[AUTO, 1_000].peak_bytes / 1e9, at_most=4, unit="GB")
 
 
+def _extreme_target(one: Extreme) -> Target:
+    return Target(f"{one.name}, against {one.best}", one.ratio, at_most=one.at_most)
+
+
 def _notes() -> list[str]:
     notes = [FLINK]
     if not _has_duckdb():
@@ -436,6 +444,12 @@ def print_report(result: dict[str, Any], console: Console | None = None) -> None
         table.add_column(heading, justify="left" if heading == "a window of" else "right")
     for one in slices["measured"]:
         table.add_row(one["engine"], f"{one['wall_s']:.2f}", f"{one['cpu_s']:.2f}")
+    console.print(table)
+    table = Table(title="Costs that only some users meet")
+    for heading in ("what", "ours, s", "compared with", "s"):
+        table.add_column(heading, justify="right" if heading in ("ours, s", "s") else "left")
+    for one in result["extremes"]:
+        table.add_row(one["name"], f"{one['ours_s']:.3f}", one["best"], f"{one['best_s']:.3f}")
     console.print(table)
     table = Table(title=f"Targets; {NOISE:.0%} of noise is allowed for")
     for heading in ("what, in relation to ours", "measured", "wanted", ""):

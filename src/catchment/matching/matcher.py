@@ -52,10 +52,20 @@ class Matcher:
 
     def __init__(self, filters: Mapping[Any, Filter], schema: Schema | pa.Schema | Mapping[str, object]) -> None:
         self.schema = Schema.of(schema)
+        self._own({identifier: condition.within(self.schema) for identifier, condition in filters.items()})
+
+    @classmethod
+    def of_typed(cls, filters: Mapping[Any, Filter], schema: Schema) -> Matcher:
+        """A matcher for filters that are within the schema already."""
+        matcher = cls.__new__(cls)
+        matcher.schema = schema
+        matcher._own(filters)
+        return matcher
+
+    def _own(self, filters: Mapping[Any, Filter]) -> None:
         space = Space(self.schema)
         owned = [
-            (identifier, [space.checks(c) for c in condition.within(self.schema).disjuncts])
-            for identifier, condition in filters.items()
+            (identifier, [space.checks(c) for c in condition.disjuncts]) for identifier, condition in filters.items()
         ]
         self._build(space, owned)
 

@@ -127,6 +127,8 @@ class Schema:
     """Whether a subscription must write the names of attributes in the case that they have here."""
     unusable: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Columns of the data that are no attributes, and their types, so that who asks for one hears why."""
+    _full: Schema | None = field(default=None, init=False, repr=False, compare=False)
+    """With the implicit attributes, once somebody asked: thousands of subscriptions do."""
 
     def __post_init__(self) -> None:
         typed = {name: Type.of(given, attribute=name) for name, given in self.attributes.items()}
@@ -143,7 +145,12 @@ class Schema:
 
     def with_implicit(self) -> Schema:
         """This schema and the attributes that every event has."""
-        return replace(self, attributes={**self.attributes, **IMPLICIT_ATTRIBUTES})
+        if self._full is None:
+            full = replace(self, attributes={**self.attributes, **IMPLICIT_ATTRIBUTES})
+            object.__setattr__(self, "_full", full)
+            object.__setattr__(full, "_full", full)
+        assert self._full is not None
+        return self._full
 
     def resolve(self, name: str) -> str:
         """The attribute that a subscription means by a name; the name itself if there is none."""

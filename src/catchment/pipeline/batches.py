@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -35,6 +34,7 @@ from catchment.pipeline.integrity import known_files
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, LiveState, Pin, Step, SubscriptionText, closes_any, moved_on
 from catchment.pipeline.placing import OngoingTraffic, lots_by_topic
+from catchment.pipeline.plans import SentPlan
 from catchment.pipeline.publications import Catalog
 from catchment.pipeline.sinks import BatchResults, Sink
 from catchment.pipeline.traffic import Sent, needs_lots, publications_of, traffic_of
@@ -91,7 +91,7 @@ class MicroBatches:
     resumed_us: int
 
     def __post_init__(self) -> None:
-        self._compiled: tuple[object, Plan, Broadcast[Plan]] | None = None
+        self._compiled: tuple[object, Plan, SentPlan] | None = None
         self._parsed: dict[SubscriptionText, Subscription] = {}
         self.progressed = threading.Condition()
         self.last = self.journal.last_ledger()
@@ -146,9 +146,9 @@ class MicroBatches:
         if before.version < pin.version:
             since_us = None if before.latest_us is None else before.latest_us + 1
             steps = (*steps, Step(pin.version, batch, since_us))
-        plan, broadcast = self._plan(pin.version, Ledger(batch=batch, steps=steps))
+        plan, sent_plan = self._plan(pin.version, Ledger(batch=batch, steps=steps))
         folder = f"batch={batch}"
-        self._write_rows(publications, plan, broadcast, before, batch, folder)
+        self._write_rows(publications, plan, sent_plan, before, batch, folder)
         rows = self._rows([folder])
         heard, counts, late, crossings = self._summary(rows)
         moved = moved_on(
@@ -183,8 +183,8 @@ class MicroBatches:
         if traffic is not None:
             transitions = before.transitions + traffic.transitions
             after = msgspec.structs.replace(after, transitions=transitions, placing=self._placed)
-        self._deliver(rows, traffic, partials, broadcast, selection, batch, present)
-        after = self._compacted(after, plan, broadcast)
+        self._deliver(rows, traffic, partials, sent_plan, selection, batch, present)
+        after = self._compacted(after, plan, sent_plan)
         self.journal.write_ledger(after)
         self.journal.forget(batch - 1, {state.folder for state in (*before.live, *after.live)})
         with self.progressed:
@@ -213,14 +213,14 @@ class MicroBatches:
             return
         self.journal.check_live(last)
         batch = last.batch + 1
-        plan, broadcast = self._plan(last.version, last)
+        plan, sent_plan = self._plan(last.version, last)
         traffic = self._traffic(plan, None, [], last, batch, None)
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
             partials = self._partials(list(last.live), "", selection, last.watermark_us)
-            self._deliver(self._rows([]), traffic, partials, broadcast, selection, batch, set())
+            self._deliver(self._rows([]), traffic, partials, sent_plan, selection, batch, set())
         elif traffic is not None and traffic.partials is not None:
-            self._deliver(self._rows([]), traffic, None, broadcast, None, batch, set())
+            self._deliver(self._rows([]), traffic, None, sent_plan, None, batch, set())
         transitions = last.transitions + (0 if traffic is None else traffic.transitions)
         self.journal.write_ledger(
             msgspec.structs.replace(
@@ -230,7 +230,7 @@ class MicroBatches:
 
     # -- one step each --------------------------------------------------------------------------------------------
 
-    def _plan(self, version: int, ledger: Ledger) -> tuple[Plan, Broadcast[Plan]]:
+    def _plan(self, version: int, ledger: Ledger) -> tuple[Plan, SentPlan]:
         key = (version, ledger.steps)
         if self._compiled is None or self._compiled[0] != key:
             active = [
@@ -239,8 +239,8 @@ class MicroBatches:
             ]
             plan = compile_plan(active, self.catalog.schemas, self.overlay, open_topics=self.catalog.is_open)
             if self._compiled is not None:
-                self._compiled[2].unpersist()
-            self._compiled = (key, plan, self.spark.sparkContext.broadcast(plan))
+                self._compiled[2].discard()
+            self._compiled = (key, plan, SentPlan.of(self.spark.sparkContext, plan))
         return self._compiled[1], self._compiled[2]
 
     def _subscription(self, text: SubscriptionText) -> Subscription:
@@ -253,7 +253,7 @@ class MicroBatches:
         return word_count(len(self.overlay)) if self.overlay is not None and len(self.overlay) > 1 else 0
 
     def _write_rows(
-        self, publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan], before: Ledger, batch: int, folder: str
+        self, publications: DataFrame, plan: Plan, sent_plan: SentPlan, before: Ledger, batch: int, folder: str
     ) -> None:
         events = publications.where(f"NOT {HEARTBEAT}").drop(HEARTBEAT)
         if self.deduplicate:
@@ -262,7 +262,7 @@ class MicroBatches:
         if self.overlay is not None and needs_lots(plan, self.strategy):
             asked = {"crossings": False, "origins": False, "lots": True, "period_us": self.strategy.period_us}
         wanted = Wanted(partials=True, deliveries=True, **asked)
-        rows = shared_pass.match(events, plan, broadcast, wanted, before.watermark_us)
+        rows = shared_pass.match(events, plan, sent_plan, wanted, before.watermark_us)
         self._write_state(rows, folder)
 
     def _write_state(self, rows: DataFrame, folder: str) -> None:
@@ -389,7 +389,7 @@ class MicroBatches:
         rows: DataFrame,
         carried: Sent | None,
         partials: DataFrame | None,
-        broadcast: Broadcast[Plan],
+        sent_plan: SentPlan,
         selection: Selection | None,
         batch: int,
         present: set[str],
@@ -400,10 +400,10 @@ class MicroBatches:
         if partials is not None and selection is not None:
             present = present | {"notifications"}
             if self.overlay is None:
-                answers = shared_pass.finish(partials, broadcast, selection, revision).persist()
+                answers = shared_pass.finish(partials, sent_plan, selection, revision).persist()
                 kept.append(answers)
             else:
-                both = shared_pass.told(partials, broadcast, selection, revision, self._words).persist()
+                both = shared_pass.told(partials, sent_plan, selection, revision, self._words).persist()
                 answers, sent = shared_pass.answers_of(both), shared_pass.messages_of(both)
                 kept.append(both)
         overflows = shared_pass.overflows_of(answers)
@@ -431,13 +431,13 @@ class MicroBatches:
     def _empty(self, schema: Any) -> DataFrame:
         return self.spark.createDataFrame([], from_arrow_schema(schema))
 
-    def _compacted(self, after: Ledger, plan: Plan, broadcast: Broadcast[Plan]) -> Ledger:
+    def _compacted(self, after: Ledger, plan: Plan, sent_plan: SentPlan) -> Ledger:
         """The ledger with its live state in one folder, if that has become many."""
         if len(after.live) <= LIVE_FOLDERS_MAX:
             return after
         folder = f"base={after.batch}"
         partials = shared_pass.partials_by_question(self._rows([state.folder for state in after.live]))
-        rows = shared_pass.compact(partials, broadcast, self._words, after.watermark_us)
+        rows = shared_pass.compact(partials, sent_plan, self._words, after.watermark_us)
         fixed = [F.lit("partial").alias("kind")]
         fixed += [F.lit(None).cast(self._schema[name].dataType).alias(name) for name in ("name", "ids", "numbers")]
         self._write_state(rows.select(*fixed, *PACKED_SCHEMA.names), folder)

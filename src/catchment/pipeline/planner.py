@@ -15,6 +15,9 @@ __all__ = ["Choice", "choose"]
 FEW_QUESTIONS = 6
 """Up to here a query per question is faster than starting Python workers; measured by `catchment bench pipeline`."""
 
+WINDOWS_PER_EVENT_MAX = 100
+"""Plain SQL makes a row of each window that a slice lies in; beyond so many, sliding in the shared pass is faster."""
+
 PLAIN_OPERATORS = {"count", "sum", "avg", "min", "max"}
 """Those whose slices Spark's own functions put together into windows."""
 
@@ -46,6 +49,11 @@ def choose(plan: Plan, asked: str = "auto") -> Choice:
             return Choice("shared", obstacle)
     if asked == "sql":
         return Choice("sql", "asked for")
+    overlap = max((question.layout.window.span // question.layout.window.step for question in questions), default=1)
+    if overlap > WINDOWS_PER_EVENT_MAX:
+        return Choice(
+            "shared", f"an event lies in up to {overlap} windows, which are more than {WINDOWS_PER_EVENT_MAX}"
+        )
     if len(questions) <= FEW_QUESTIONS:
         return Choice("sql", f"{len(questions)} questions are few; the shared pass takes over beyond {FEW_QUESTIONS}")
     return Choice("shared", f"{len(questions)} questions are more than {FEW_QUESTIONS}")

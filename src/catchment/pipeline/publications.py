@@ -147,11 +147,18 @@ def _cast(name: str, column: str, given: T.DataType, wanted: Type) -> str:
             f"column {name!r} has type {given.simpleString()}; accepted for {wanted.value} are {accepted}{decimals}"
         )
     if isinstance(given, (T.TimestampNTZType, T.DateType)):
-        # A time without a zone is UTC, whatever zone the session displays.
-        local = f"CAST({column} AS TIMESTAMP_NTZ)"
-        since_epoch = f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {local})"
-        return f"timestamp_micros({since_epoch}) AS {column}"
+        return f"timestamp_micros({_since_epoch_us(column, given)}) AS {column}"
     return f"CAST({column} AS {_TARGETS[wanted].simpleString()}) AS {column}"
+
+
+def _since_epoch_us(column: str, given: T.DataType) -> str:
+    """A time without a zone is UTC: by its parts, as Spark would take it through the clock of the session's zone."""
+    if isinstance(given, T.DateType):
+        return f"unix_date({column}) * 86400000000L"
+    return (
+        f"unix_date(CAST({column} AS DATE)) * 86400000000L + hour({column}) * 3600000000L "
+        f"+ minute({column}) * 60000000L + CAST(extract(SECOND FROM {column}) * 1000000 AS BIGINT)"
+    )
 
 
 def event_id_type(publications: DataFrame) -> pa.DataType:

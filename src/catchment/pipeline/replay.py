@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,6 +21,7 @@ from catchment.pipeline.columns import attribute_of, column_of, condition_sql, s
 from catchment.pipeline.deduplication import deduplicated
 from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
+from catchment.pipeline.plans import SentPlan
 from catchment.pipeline.publications import Catalog, prepared
 from catchment.pipeline.statistics import complete_columns
 from catchment.pipeline.topics import warn_of_absent_topics
@@ -48,7 +48,7 @@ class Run:
     strategy: Strategy
     choice: Choice
     _publications: DataFrame
-    _broadcast: Broadcast[Plan]
+    _sent_plan: SentPlan
     _complete: frozenset[str]
     """Columns of the publications in which nothing is missing."""
     _rows: DataFrame | None = None
@@ -56,7 +56,7 @@ class Run:
     def persist(self) -> Run:
         """The same run with everything that one pass yields kept in memory or on disk."""
         wanted = Wanted(**{"crossings": False, "origins": False, **self._for_traffic})
-        rows = shared_pass.match(self._publications, self.plan, self._broadcast, wanted).persist()
+        rows = shared_pass.match(self._publications, self.plan, self._sent_plan, wanted).persist()
         shared = Choice("shared", "one pass is kept for all results")
         return replace(self, choice=shared, _rows=rows)
 
@@ -88,14 +88,14 @@ class Run:
             return self._rows
         nothing = {"partials": False, "deliveries": False, "crossings": False, "origins": False}
         wanted = Wanted(**{**nothing, **asked})
-        return shared_pass.match(self._publications, self.plan, self._broadcast, wanted)
+        return shared_pass.match(self._publications, self.plan, self._sent_plan, wanted)
 
     @cached_property
     def partials(self) -> DataFrame:
         """What the shared pass makes of the publications: states by question and slice, not yet merged."""
         if self._rows is not None:
             return self._rows.where("kind = 'partial'").select(*PACKED_SCHEMA.names)
-        return shared_pass.partials(self._publications, self.plan, self._broadcast, self._complete)
+        return shared_pass.partials(self._publications, self.plan, self._sent_plan, self._complete)
 
     @cached_property
     def notifications(self) -> DataFrame:
@@ -111,7 +111,7 @@ class Run:
     def _answers(self) -> DataFrame:
         if self.choice.engine == "sql":
             return plain_answers(self._publications, self.plan, self._complete)
-        return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._broadcast, Selection())
+        return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._sent_plan, Selection())
 
     @cached_property
     def deliveries(self) -> DataFrame:
@@ -133,7 +133,7 @@ class Run:
         rows = self._pass(partials=True, **self._for_traffic)
         by_lots = needs_lots(self.plan, self.strategy)
         words = 0 if by_lots or len(self.overlay) == 1 else word_count(len(self.overlay))
-        sent = shared_pass.messages(shared_pass.partials_by_question(rows), self._broadcast, Selection(), words)
+        sent = shared_pass.messages(shared_pass.partials_by_question(rows), self._sent_plan, Selection(), words)
         if by_lots:
             lots = rows.where(F.col("kind").isin(*LOT_KINDS)).select("kind", "name", "numbers").collect()
             return carried_by_lots(tree, self.plan, self.strategy, lots), sent
@@ -210,8 +210,8 @@ def replay(
         events = deduplicated(judged(events, catalog.schemas, brokers, measured=False)).drop(REASON)
     choice = choose(plan, engine)
     prepare_workers(spark.sparkContext)
-    broadcast = spark.sparkContext.broadcast(plan)
-    return Run(spark, plan, overlay, strategy, choice, events, broadcast, complete_columns(publications))
+    sent_plan = SentPlan.of(spark.sparkContext, plan)
+    return Run(spark, plan, overlay, strategy, choice, events, sent_plan, complete_columns(publications))
 
 
 def check_arguments(publications: DataFrame, overlay: Overlay | None) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import Broadcast
 from pyspark.sql import DataFrame
 
 from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 from catchment.pipeline.acceptance import REASON, SIZE, accepted, for_a_pass, judged, used_columns
 from catchment.pipeline.columns import map_in_arrow, with_attribute_names
+from catchment.pipeline.plans import SentPlan
 from catchment.pipeline.publications import event_id_type
 from catchment.stages import (
     ANSWER_SCHEMA,
@@ -69,7 +69,7 @@ MESSAGE_SCHEMA = pa.schema(
 
 
 def match(
-    publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan], wanted: Wanted, watermark_us: int | None = None
+    publications: DataFrame, plan: Plan, sent_plan: SentPlan, wanted: Wanted, watermark_us: int | None = None
 ) -> DataFrame:
     """Rows of `stages.wire` for prepared publications, judged or not yet."""
     schema = pass_schema(event_id_type(publications))
@@ -82,20 +82,18 @@ def match(
             sizes = given.column(SIZE).to_numpy() if wanted.sizes else None
             known = Judged(given.column(REASON), sizes)
             batch = with_attribute_names(given.drop_columns([REASON, SIZE] if wanted.sizes else [REASON]))
-            result = run_pass(broadcast.value, batch, wanted=wanted, watermark_us=watermark_us, judged=known)
+            result = run_pass(sent_plan.value, batch, wanted=wanted, watermark_us=watermark_us, judged=known)
             yield from pass_rows(result, batch)
 
     return map_in_arrow(for_a_pass(publications, plan, wanted, watermark_us), run, schema)
 
 
-def partials(
-    publications: DataFrame, plan: Plan, broadcast: Broadcast[Plan], complete: Collection[str] = ()
-) -> DataFrame:
+def partials(publications: DataFrame, plan: Plan, sent_plan: SentPlan, complete: Collection[str] = ()) -> DataFrame:
     """The partials alone, as PACKED_SCHEMA: all that notifications need where nobody asks about traffic."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in map(with_attribute_names, batches):
-            yield from map(packed, partials_of_accepted(broadcast.value, batch))
+            yield from map(packed, partials_of_accepted(sent_plan.value, batch))
 
     events = accepted(publications, plan, complete).select(*used_columns(publications, plan))
     return map_in_arrow(events, run, PACKED_SCHEMA)
@@ -108,7 +106,7 @@ def partials_by_question(rows: DataFrame) -> DataFrame:
     return partials.repartition("question").sortWithinPartitions("question", "part", "first")
 
 
-def finish(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int = 0) -> DataFrame:
+def finish(partials: DataFrame, plan: SentPlan, selection: Selection, revision: int = 0) -> DataFrame:
     """Answers of the selected windows, for `notifications_of` and `overflows_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
@@ -119,7 +117,7 @@ def finish(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, rev
     return map_in_arrow(partials, _finisher(plan, selection, revision, 0, of), ANSWER_SCHEMA)
 
 
-def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, words: int) -> DataFrame:
+def messages(partials: DataFrame, plan: SentPlan, selection: Selection, words: int) -> DataFrame:
     """Partial and notification messages of the selected windows, as MESSAGE_SCHEMA."""
     run = _finisher(plan, selection, 0, words, _message_rows)
     return map_in_arrow(partials, run, MESSAGE_SCHEMA)
@@ -128,7 +126,7 @@ def messages(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, w
 TOLD_SCHEMA = pa.schema([*ANSWER_SCHEMA, *MESSAGE_SCHEMA])
 
 
-def told(partials: DataFrame, plan: Broadcast[Plan], selection: Selection, revision: int, words: int) -> DataFrame:
+def told(partials: DataFrame, plan: SentPlan, selection: Selection, revision: int, words: int) -> DataFrame:
     """Answers and messages from one merge, for `answers_of` and `messages_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
@@ -173,7 +171,7 @@ def _message_rows(finished: Finished) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], MESSAGE_SCHEMA)
 
 
-def compact(partials: DataFrame, plan: Broadcast[Plan], words: int, oldest_us: int | None) -> DataFrame:
+def compact(partials: DataFrame, plan: SentPlan, words: int, oldest_us: int | None) -> DataFrame:
     """The same partials with equal cells merged, as PACKED_SCHEMA."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -184,7 +182,7 @@ def compact(partials: DataFrame, plan: Broadcast[Plan], words: int, oldest_us: i
 
 
 def _finisher(
-    plan: Broadcast[Plan],
+    plan: SentPlan,
     selection: Selection,
     revision: int,
     words: int,

@@ -272,7 +272,7 @@ class _TopicBuilder:
         )
 
     def build(self) -> TopicPlan:
-        matcher = Matcher({number: where for where, number in self._filters.items()}, self._used_schema())
+        matcher = Matcher.of_typed({number: where for where, number in self._filters.items()}, self._used_schema())
         slots = {number: matcher.slot_of(number) for number in self._filters.values()}
         slot_count = max(slots.values(), default=-1) + 1
         layouts = sorted({question.layout for question in self.questions.values()})
