@@ -11,9 +11,9 @@ import msgspec
 from catchment.model.errors import CheckpointError, SubscriptionError
 from catchment.model.subscription import Subscription
 from catchment.pipeline.files import Folder
-from catchment.pipeline.integrity import check_files, checksum, damaged, sealed, unsealed
+from catchment.pipeline.integrity import KnownFile, check_files, checksum, damaged, sealed, unsealed
 from catchment.pipeline.ledger import Change, JobRecord, Ledger, Pin, SubscriptionText, Version
-from catchment.pipeline.spark_log import check_progress, check_read, newest_sources, offsets_of
+from catchment.pipeline.spark_log import check_progress, check_read, offsets_of, source_logs
 
 __all__ = ["Journal"]
 
@@ -29,6 +29,7 @@ class Journal:
         self._lock = threading.Lock()
         self._versions: list[tuple[Change, ...]] = []
         self._head = ""
+        self._sources: tuple[KnownFile, ...] = ()
         self.settings = dict(settings)
         texts = tuple(_text(subscription) for subscription in declared)
         _check_names(texts)
@@ -172,7 +173,8 @@ class Journal:
 
     def fresh_pin(self, batch: int, *, began_us: int, resumed_us: int) -> Pin:
         """A pin for a batch that begins now."""
-        return Pin(self.version, began_us, resumed_us, offsets_of(self.folder, batch), newest_sources(self.folder))
+        self._sources = source_logs(self.folder, self._sources)
+        return Pin(self.version, began_us, resumed_us, offsets_of(self.folder, batch), self._sources)
 
     def pinned(self) -> int:
         """The last batch that was begun; -1 before the first."""

@@ -84,7 +84,7 @@ class Pin(msgspec.Struct, frozen=True):
     offsets: str | None = None
     """The checksum of what Spark had noted down to read."""
     sources: tuple[KnownFile, ...] = ()
-    """The last file of each source's log in Spark's checkpoint."""
+    """The files that the sources in Spark's checkpoint would start from."""
 
 
 class Clock(msgspec.Struct, frozen=True):
