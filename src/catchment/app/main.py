@@ -277,17 +277,15 @@ def reproduce_debs14(
     as_json: JsonOption = False,
 ) -> None:
     """The fourteen figures of the DEBS'14 paper, next to what it says of them."""
-    from catchment.lab.debs14.reproducing import QUICK
+    from catchment.lab.debs14.reproducing import COLUMNS, QUICK
     from catchment.lab.debs14.reproducing import reproduce as run_all
 
     with _telling("measuring") as report:
         found = run_all(output=output, folder=data, report=report, **(QUICK if quick else {}))
-    claims = [{"figure": figure, "words": words, **asdict(one)} for figure, words, one in found.claims]
     if as_json:
-        print_json({"page": str(found.page), "claims": claims})
+        print_json({"page": str(found.page), "claims": [asdict(one) for one in found.claims]})
         return
-    rows = [[one["figure"], one["words"], "agrees" if one["holds"] else "differs", one["figures"]] for one in claims]
-    print_rows("What the paper says", ["figure", "words", "here", "by these figures"], rows)
+    print_rows("What the paper says", COLUMNS, found.rows())
     Console(highlight=False, soft_wrap=True).print(f"The page is {found.page}", markup=False)
 
 

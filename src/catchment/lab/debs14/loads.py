@@ -6,13 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import mean
+from math import sqrt
+from statistics import mean, stdev
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from catchment.broker.aggregation.options import Delivery
+from catchment.lab.debs14.described import ADAPTIVES, DESCRIBED, OURS, placement_of
 from catchment.lab.debs14.measuring import point_from, rows_from, shared_rows, spread
 from catchment.lab.debs14.points import SCHEMAS, Data, Point, Simulated, events_at, subscriptions_at
 from catchment.model.subscription import Subscription
@@ -22,10 +24,13 @@ from catchment.simulation.simulate import simulate
 from catchment.simulation.world import World
 from catchment.workloads import debs14_links
 
-__all__ = ["PAPERS", "SIMULATED", "STAGES", "Load", "Loaded", "load_all", "load_of"]
+__all__ = ["BOTH", "PAPERS", "SIMULATED", "STAGES", "Load", "Loaded", "load_all", "load_of"]
 
-PAPERS = ("late", "early", "adaptive")
-SIMULATED = (*PAPERS, "cover")
+PAPERS = ("late", "early", DESCRIBED)
+"""What the paper compares."""
+BOTH = (*PAPERS, OURS)
+SIMULATED = ("late", "early", OURS, "cover")
+"""Those that one can choose, of which `bench placement` tells."""
 LEARNING_S = 8.0
 """After how long brokers aggregate where that pays."""
 STAGES: Mapping[str, tuple[str, ...]] = {"matching": ("match",), "aggregation": ("add", "merge", "decide")}
@@ -42,8 +47,12 @@ class Load:
     """Of one core, as measured."""
     messages: int
     """Publications and partials on all links, in the whole run."""
+    counted: float
+    """How many of these are in the part of the run that load is told of, if they come evenly."""
     delay_ms: float
     """From the end of a window to its notification, on average."""
+    delay_error_ms: float | None
+    """The standard error of that, over notifications; None if there are fewer than two."""
     notifications: int
     transitions: int
 
@@ -88,7 +97,7 @@ def _run(
         overlay=Overlay.from_links(debs14_links().links),
         subscriptions=asked,
         schema={point.data: SCHEMAS[point.data]},
-        placement=placement,
+        placement=placement_of(placement),
         delivery=delivery,
         sampling_period=f"{point.sampling_period_us} microseconds",
         collection_delay=(low, high),
@@ -101,18 +110,21 @@ def _run(
     for node in found.world.nodes.values():
         spent.update(node.load_us)
     delays = _delays_us(found.world, point, fixed)
+    messages = sum(row["messages"] for row in found.traffic.to_pylist() if row["kind"] in ("publication", "partial"))
     return Load(
         spent_ms={stage: us / 1e3 / seconds for stage, us in sorted(spent.items())},
         cpu_ms=sum(node.cpu_s for node in found.world.nodes.values()) * 1e3 / seconds,
-        messages=sum(row["messages"] for row in found.traffic.to_pylist() if row["kind"] in ("publication", "partial")),
+        messages=messages,
+        counted=messages * (1 - fixed.warm_up),
         delay_ms=mean(delays) / 1e3 if delays else 0.0,
+        delay_error_ms=stdev(delays) / 1e3 / sqrt(len(delays)) if len(delays) > 1 else None,
         notifications=len(delays),
         transitions=found.transitions,
     )
 
 
 def _delays_us(world: World, point: Point, fixed: Simulated) -> list[int]:
-    """Of what was told of windows that ended within the run and after its warm-up, how long after."""
+    """Of each notification about a window that ended within the run and after its warm-up, how long after the end."""
     first_us, last_us = (point.start_us + round(point.seconds * share * 1e6) for share in (fixed.warm_up, 1.0))
     return [
         came_us + world.epoch_us - value.end_us
@@ -139,11 +151,11 @@ def load_all(
 
     def run(text: str) -> str:
         point = point_from(json.loads(text))
-        some = ("adaptive",) if point.vary == "collection_ms" else placements
+        some = ADAPTIVES if point.vary == "collection_ms" else placements
         return json.dumps(asdict(load_of(point, rows_from(rows[point.data].value), fixed, some, delivery)))
 
     # How long partials are collected shows only once brokers have begun to send any.
-    longer = fixed.seconds * (3 if fixed.seconds < LEARNING_S else 1)
+    longer = max(fixed.seconds, LEARNING_S)
     short = [replace(one, seconds=longer if one.vary == "collection_ms" else fixed.seconds) for one in points]
     # The longest first, so that none of them is left to the end.
     ordered = sorted(short, key=lambda point: -point.rate * (1 + point.subscriptions / 500))

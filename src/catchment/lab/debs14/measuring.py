@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -15,28 +15,27 @@ import pyarrow as pa
 from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
+from catchment.lab.debs14.described import DESCRIBED, OURS, placement_of
 from catchment.lab.debs14.points import SCHEMAS, Data, Point, events_at, source_rows, subscriptions_at
 from catchment.overlay import Overlay, Tree, topic_tree
 from catchment.overlay.placement import (
-    Adaptive,
     Carried,
     Choose,
     Cover,
     Fold,
-    Knowledge,
     Offer,
-    Placement,
     Strategy,
     each_link,
     minimum_cover,
 )
-from catchment.overlay.placement.offers import Bools, Grain, Ints
+from catchment.overlay.placement.offers import Bools, Grain
 from catchment.stages import Active, LotRows, Prepared, compile_plan, lots_of, origins_of, prepared_lots
 from catchment.workloads import debs14_links
 
 __all__ = [
     "BOUND",
-    "DESCRIBED",
+    "DRAWN",
+    "PARTS",
     "PLACEMENTS",
     "TIMINGS",
     "Measured",
@@ -50,10 +49,13 @@ __all__ = [
     "spread",
 ]
 
-PLACEMENTS = ("late", "early", "adaptive", "selective", "coordinated", "cover")
+PLACEMENTS = ("late", "early", OURS, "selective", "coordinated", "cover")
+"""Those that one can choose."""
+DRAWN = ("late", "early", DESCRIBED, OURS, "selective", "cover")
+"""Those of the paper's figures."""
 BOUND = "bound"
-DESCRIBED = "adaptive as described"
-"""With no patience, and by the last period alone."""
+PARTS = 5
+"""Into how many equal parts of its time a run is divided, so that their spread tells how uncertain a count is."""
 EVENTS_AT_ONCE = 65_536
 PROGRESS_S = 2.0
 TIMINGS = 3
@@ -72,6 +74,8 @@ class Sent:
     seconds: float
     """What it took to fold."""
     transitions: int = 0
+    parts: tuple[int, ...] = ()
+    """The messages of each part of the run; empty for `cover` and the bound, which are not folded in order of time."""
 
     @property
     def messages(self) -> int:
@@ -141,53 +145,41 @@ class _TimedCover(Cover):
         return found
 
 
-def measure(point: Point, rows: pa.Table) -> Measured:
-    """Run all placements over a point's events; `rows` is what they are drawn from."""
+def measure(point: Point, rows: pa.Table, placements: Sequence[str] = PLACEMENTS) -> Measured:
+    """Run placements, and the bound, over a point's events; `rows` is what they are drawn from."""
     run = _Run(point, rows)
-    tree, by_window, by_stride = run.tree, run.prepared("window"), run.prepared("stride")
-    learning = {
-        name: Strategy(name, point.sampling_period_us).make(tree, by_window.series)
-        for name in ("adaptive", "selective", "coordinated")
-    }
-    sent = {
-        "late": _decided(tree, _all_publications, by_window),
-        "early": _decided(tree, _all_partials, by_window, forced_too=True),
-        **{name: _folded(tree, placement, by_window) for name, placement in learning.items()},
-        "cover": _decided(tree, minimum_cover, by_stride, "stride"),
-        BOUND: _decided(tree, minimum_cover, by_window),
-    }
-    if point.vary in ("rate", "sampling_period_s"):
-        described = Adaptive(
-            Knowledge.of(tree, by_window.series), period_us=point.sampling_period_us, patience=0.0, looks_back=False
-        )
-        sent[DESCRIBED] = _folded(tree, described, by_window)
+    by_window, by_stride = run.prepared("window"), run.prepared("stride")
+    sent = {name: _folded(run.tree, name, point, by_window) for name in placements if name != "cover"}
+    if "cover" in placements:
+        sent["cover"] = _decided(run.tree, minimum_cover, by_stride, "stride")
+    sent[BOUND] = _decided(run.tree, minimum_cover, by_window)
     notified = run.delivered + _windows(by_window)
     return Measured(point, run.events, sum(len(one.cell_us) for one in run.lots), notified, sent)
 
 
-def _all_publications(lot: Ints, column: Ints, weights: Ints, partials: Ints) -> tuple[Bools, Bools]:
-    """As `late` has it."""
-    return np.bincount(lot, minlength=len(weights)) > 0, np.zeros(len(partials), np.bool_)
-
-
-def _all_partials(lot: Ints, column: Ints, weights: Ints, partials: Ints) -> tuple[Bools, Bools]:
-    """As `early` has it."""
-    return np.zeros(len(weights), np.bool_), np.bincount(column, minlength=len(partials)) > 0
-
-
-def _decided(
-    tree: Tree, choose: Choose, prepared: Prepared, grain: Grain = "window", *, forced_too: bool = False
-) -> Sent:
+def _decided(tree: Tree, choose: Choose, prepared: Prepared, grain: Grain = "window") -> Sent:
     """Where decisions depend on nothing that was decided before, links need no fold."""
     begun = time.perf_counter()
-    carried = each_link(tree, prepared.series, prepared.cells, choose, grain, forced_too=forced_too)
+    carried = each_link(tree, prepared.series, prepared.cells, choose, grain)
     return _sent(carried, time.perf_counter() - begun)
 
 
-def _folded(tree: Tree, placement: Placement, prepared: Prepared) -> Sent:
+def _folded(tree: Tree, name: str, point: Point, prepared: Prepared) -> Sent:
     begun = time.perf_counter()
-    fold = Fold(tree, placement, prepared.series).run(prepared.cells)
-    return _sent(fold, time.perf_counter() - begun, placement.transitions)
+    placement = Strategy(placement_of(name), point.sampling_period_us).make(tree, prepared.series)
+    fold = Fold(tree, placement, prepared.series)
+    parts = [0] * PARTS
+    for cell in prepared.cells:
+        before = _messages(fold)
+        fold.feed(cell)
+        part = int((cell.begin_us - point.start_us) / (point.seconds * 1e6) * PARTS)
+        parts[min(max(part, 0), PARTS - 1)] += _messages(fold) - before
+    fold.finish()
+    return replace(_sent(fold, time.perf_counter() - begun, placement.transitions), parts=tuple(parts))
+
+
+def _messages(fold: Fold) -> int:
+    return int(fold.publications.messages.sum() + fold.partials.messages.sum())
 
 
 def _sent(carried: Carried | Fold, seconds: float, transitions: int = 0) -> Sent:
@@ -225,13 +217,14 @@ def measure_all(
     points: Sequence[Point],
     folders: Mapping[Data, str | None],
     report: Callable[[str], None] = lambda line: None,
+    placements: Sequence[str] = PLACEMENTS,
 ) -> list[Measured]:
     """All points, each a task; `report` hears how many are done."""
     rows = shared_rows(spark, folders)
 
     def run(text: str) -> str:
         point = point_from(json.loads(text))
-        return json.dumps(asdict(measure(point, rows_from(rows[point.data].value))))
+        return json.dumps(asdict(measure(point, rows_from(rows[point.data].value), placements)))
 
     # The longest first, so that none of them is left to the end.
     ordered = sorted(points, key=lambda point: -point.rate * point.seconds * point.subscriptions)
@@ -285,7 +278,7 @@ def _tasks_done(spark: SparkSession) -> int:
 
 
 def measured_from(plain: Mapping[str, Any]) -> Measured:
-    sent = {name: Sent(**one) for name, one in plain["sent"].items()}
+    sent = {name: Sent(**{**one, "parts": tuple(one["parts"])}) for name, one in plain["sent"].items()}
     return Measured(**{**plain, "point": point_from(plain["point"]), "sent": sent})
 
 
