@@ -1,0 +1,152 @@
+"""Ask every engine of Catchment that could answer a case, under the settings of the case."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from catchment import Run, Subscription, oracle, replay, stream
+from catchment.model.errors import CatchmentError, ConfigurationError
+from tests.reference.drawing import Case
+from tests.reference.values import KINDS
+
+__all__ = ["ENGINES", "OVERFLOWS", "Told", "accepted_by", "published", "raw_publications"]
+
+OVERFLOWS = hasattr(Run, "overflows")
+"""Whether values beyond their types are reported; before that they are errors, and are not drawn."""
+
+LATENESS = "3700000 days"
+"""Longer than from year 1 to year 9999: nothing is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an engine said of some subscriptions."""
+
+    engine: str
+    subscriptions: frozenset[str]
+    notifications: pa.Table
+    deliveries: pa.Table | None = None
+    rejected: list[Any] | None = None
+    overflows: pa.Table | None = None
+    delivered: dict[str, pa.Table] = field(default_factory=dict)
+
+
+def spark_schema(table: pa.Table) -> T.StructType:
+    kinds = {kind.arrow: kind.spark for kind in KINDS}
+    return T.StructType([T.StructField(one.name, T._parse_datatype_string(kinds[one.type])) for one in table.schema])
+
+
+@contextmanager
+def published(case: Case) -> Iterator[Path]:
+    """A folder with the table as Parquet, a file for each micro-batch of a stream."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "in"
+        folder.mkdir()
+        count = -(-max(len(case.table), 1) // case.batch_count)
+        for number in range(case.batch_count):
+            pq.write_table(case.table.slice(number * count, count), folder / f"{number}.parquet")
+        yield folder
+
+
+def raw_publications(spark: SparkSession, case: Case, folder: Path) -> DataFrame:
+    return spark.read.schema(spark_schema(case.table)).parquet(str(folder))
+
+
+def accepted_by(case: Case) -> tuple[list[Subscription], dict[str, str]]:
+    """The subscriptions that are accepted, and why the others are not."""
+    kept, refused = [], {}
+    for one in case.subscriptions:
+        try:
+            kept.append(Subscription(one.name, sql=one.sql))
+            oracle(case.table.slice(0, 0), subscriptions=kept[-1:])
+        except CatchmentError as error:
+            refused[one.name] = str(error)
+    return [one for one in kept if one.name not in refused], refused
+
+
+def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
+    raw = raw_publications(spark, case, folder).repartition(case.partition_count)
+    run = replay(spark, raw, subscriptions=asked, engine="shared").persist()
+    regular = [one.name for one in asked if one.is_regular]
+    try:
+        yield Told(
+            "shared",
+            frozenset(one.name for one in asked),
+            run.notifications.toArrow(),
+            run.deliveries.toArrow(),
+            run.rejected.toArrow().column("event_id").to_pylist(),
+            run.overflows.toArrow() if OVERFLOWS else None,
+            {name: run.delivered(name).toArrow() for name in regular[:2]},
+        )
+    finally:
+        run.unpersist()
+
+
+def by_plain_sql(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
+    plain = {one.name for one in case.subscriptions if one.is_plain}
+    raw = raw_publications(spark, case, folder)
+    yield from _halves(spark, raw, [one for one in asked if one.name in plain])
+
+
+def _halves(spark: SparkSession, raw: DataFrame, asked: list[Subscription]) -> Iterator[Told]:
+    """All at once; where one of them is refused to plain SQL, in halves."""
+    if not asked:
+        return
+    try:
+        run = replay(spark, raw, subscriptions=asked, engine="sql")
+    except ConfigurationError:
+        if len(asked) > 1:
+            half = len(asked) // 2
+            yield from _halves(spark, raw, asked[:half])
+            yield from _halves(spark, raw, asked[half:])
+        return
+    overflows = run.overflows.toArrow() if OVERFLOWS else None
+    yield Told("sql", frozenset(one.name for one in asked), run.notifications.toArrow(), overflows=overflows)
+
+
+def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
+    reader = spark.readStream.schema(spark_schema(case.table)).option("maxFilesPerTrigger", 1)
+    job = stream(
+        spark,
+        reader.parquet(str(folder)),
+        checkpoint=str(folder.parent / "checkpoint"),
+        subscriptions=asked,
+        lateness=LATENESS,
+        trigger="available now",
+    )
+    job.await_termination(300)
+    job.end()
+    assert job.dropped.count() == 0
+    yield Told(
+        "stream",
+        frozenset(one.name for one in asked),
+        job.notifications.toArrow(),
+        job.deliveries.toArrow(),
+        job.rejected.toArrow().column("event_id").to_pylist(),
+        job.overflows.toArrow() if OVERFLOWS else None,  # type: ignore[attr-defined]
+    )
+
+
+def by_oracle(spark: SparkSession, case: Case, folder: Path, asked: Iterable[Subscription]) -> Iterator[Told]:
+    asked = list(asked)
+    answer = oracle(case.table, subscriptions=asked)
+    names = frozenset(one.name for one in asked)
+    yield Told("oracle", names, answer.notifications, answer.deliveries)
+
+
+ENGINES: dict[str, Callable[[SparkSession, Case, Path, list[Subscription]], Iterator[Told]]] = {
+    "oracle": by_oracle,
+    "shared": by_shared_pass,
+    "sql": by_plain_sql,
+    "stream": by_stream,
+}

@@ -1,0 +1,328 @@
+"""What was once answered wrongly in silence, each as small as it gets, on every engine that could answer."""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from catchment import CatchmentError, Subscription, replay, stream
+from catchment.pipeline.replay import Engine
+from tests.reference.spark_sql import configured
+
+pytestmark = pytest.mark.spark
+
+ENGINES: list[Engine] = ["sql", "shared"]
+HOUR_US = 3_600_000_000
+SPRING_US = 1_772_949_600_000_000
+"""2026-03-08 06:00 UTC, an hour before the clocks of New York change."""
+
+
+def events(columns: Mapping[str, Any], **reserved: Any) -> pa.Table:
+    """Publications with these attributes; of one topic at one broker and, unless said otherwise, at one time."""
+    table = pa.table(dict(columns))
+    count = len(table)
+    data = {
+        "event_id": reserved.get("event_id", pa.array(range(count), pa.int64())),
+        "topic": reserved.get("topic", pa.array(["t"] * count)),
+        "broker": reserved.get("broker", pa.array(["b"] * count)),
+        "ts": pa.array(reserved.get("ts", [SPRING_US] * count), pa.timestamp("us", tz="UTC")),
+    }
+    return pa.table({**data, **{name: table.column(name) for name in table.schema.names}})
+
+
+def publications(spark: SparkSession, table: pa.Table, partition_count: int = 1) -> DataFrame:
+    with configured(spark, {"spark.sql.execution.arrow.useLargeVarTypes": "false"}):
+        return spark.createDataFrame(table).repartition(partition_count)
+
+
+def asking(sql: str) -> list[Subscription]:
+    return [Subscription("s", sql=sql)]
+
+
+def values(spark: SparkSession, table: pa.Table, sql: str, engine: Engine, partition_count: int = 1) -> list[Any]:
+    """The values that one subscription with one output is told."""
+    run = replay(spark, publications(spark, table, partition_count), subscriptions=asking(sql), engine=engine)
+    return [row.value for row in run.notifications.orderBy("window_start").collect()]
+
+
+@contextmanager
+def streamed(spark: SparkSession, folder: Path, table: pa.Table, sql: str) -> Iterator[Any]:
+    """A finished stream over the table."""
+    (folder / "in").mkdir()
+    pq.write_table(table, folder / "in" / "1.parquet")
+    schema = publications(spark, table.slice(0, 0)).schema
+    source = spark.readStream.schema(schema).parquet(str(folder / "in"))
+    job = stream(
+        spark, source, checkpoint=str(folder / "checkpoint"), subscriptions=asking(sql), trigger="available now"
+    )
+    job.await_termination(300)
+    job.end()
+    yield job
+
+
+# -- groups are those that occurred ------------------------------------------------------------------------------------
+
+
+def groups(notifications: DataFrame) -> list[tuple[str, ...]]:
+    rows = notifications.toArrow().column("group").to_pylist()
+    return sorted(tuple(value for _, value in sorted(row)) for row in rows)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_four_keys_with_60000_values_each_make_60000_groups(spark: SparkSession, engine: Engine) -> None:
+    count = 60_000
+    table = events({name: pa.array([f"{name}{i}" for i in range(count)]) for name in "abcd"})
+    sql = "SELECT count(*) FROM t GROUP BY window(ts, '1 hour'), a, b, c, d"
+    found = groups(replay(spark, publications(spark, table), subscriptions=asking(sql), engine=engine).notifications)
+    assert len(found) == count
+    assert [group for group in found if len({text[1:] for text in group}) > 1] == []
+
+
+def ten_keys(count: int) -> tuple[pa.Table, list[tuple[str, ...]], str]:
+    draw = random.Random(0)
+    names = [f"k{i}" for i in range(10)]
+    table = events({name: pa.array([draw.randrange(100) for _ in range(count)], pa.int64()) for name in names})
+    wanted = sorted({tuple(map(str, row)) for row in zip(*(table.column(n).to_pylist() for n in names), strict=True)})
+    return table, wanted, f"SELECT count(*) FROM t GROUP BY window(ts, '1 hour'), {', '.join(names)}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ten_keys_of_a_hundred_integers_keep_together(spark: SparkSession, engine: Engine) -> None:
+    table, wanted, sql = ten_keys(20_000)
+    found = replay(spark, publications(spark, table), subscriptions=asking(sql), engine=engine)
+    assert groups(found.notifications) == wanted
+
+
+def test_ten_keys_of_a_hundred_integers_keep_together_in_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    table, wanted, sql = ten_keys(5_000)
+    with streamed(spark, tmp_path, table, sql) as job:
+        assert groups(job.notifications) == wanted
+
+
+# -- times mean UTC unless they say otherwise --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata", "Pacific/Apia", "UTC"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "ts >= TIMESTAMP '2026-03-08 06:00:00Z'",
+        "ts >= TIMESTAMP '2026-03-08 06:00:00'",
+        "ts >= '2026-03-08 06:00:00'",
+        "ts >= '2026-03-08T01:00:00-05:00'",
+        "ts BETWEEN '2026-03-08 06:00:00' AND '2026-03-08 14:59:59'",
+        "ts NOT BETWEEN TIMESTAMP '2026-03-07' AND TIMESTAMP '2026-03-08 05:59:59.999999'",
+        "ts IN (TIMESTAMP '2026-03-08 06:00:00') OR ts > '2026-03-08 06:00:00Z'",
+        "local >= TIMESTAMP '2026-03-08 06:00:00'",
+        "local >= '2026-03-08 06:00:00Z'",
+    ],
+)
+def test_time_literals_do_not_follow_the_session(spark: SparkSession, zone: str, where: str) -> None:
+    times = [SPRING_US + hour * HOUR_US for hour in range(-3, 9)]
+    table = events({"local": pa.array(times, pa.timestamp("us"))}, ts=times)
+    sql = f"SELECT count(*) FROM t WHERE {where} GROUP BY window(ts, '100 days')"
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
+        assert {engine: values(spark, table, sql, engine) for engine in ENGINES} == {"sql": [9.0], "shared": [9.0]}
+
+
+# -- Spark's way of handing over batches -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition_count", [1, 2, 5])
+@pytest.mark.parametrize("batch_size", ["1", "10000"])
+def test_large_variable_types_change_nothing(spark: SparkSession, partition_count: int, batch_size: str) -> None:
+    table = events({"s": pa.array(["a", "b", None, "", "a" * 100_000])})
+    sql = "SELECT count(*) FROM t GROUP BY window(ts, '1 hour')"
+    settings = {
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": batch_size,
+    }
+    with configured(spark, settings):
+        assert values(spark, table, sql, "shared", partition_count) == [5.0]
+        raw = publications(spark, table, partition_count)
+        run = replay(spark, raw, subscriptions=asking("SELECT s FROM t WHERE s LIKE 'a%'"))
+        assert sorted(row.event_id for row in run.deliveries.collect()) == [0, 4]
+        assert sorted(row.event_id for row in run.delivered("s").collect()) == [0, 4]
+
+
+# -- an event is a topic, a broker and an id ---------------------------------------------------------------------------
+
+
+def test_delivered_tells_events_with_equal_ids_apart(spark: SparkSession) -> None:
+    table = events(
+        {"n": pa.array([1, 2, 3], pa.int64())}, event_id=pa.array([7, 7, 7]), broker=pa.array(["b", "c", "b"]),
+        topic=pa.array(["t", "t", "u"]),
+    )  # fmt: skip
+    run = replay(spark, publications(spark, table), subscriptions=asking("SELECT * FROM t WHERE n < 3 AND n != 2"))
+    assert [row.n for row in run.delivered("s").collect()] == [1]
+
+
+@pytest.mark.parametrize("columns", ["event_id", "event_id, n", "n, event_id, topic, ts", "broker"])
+def test_delivered_has_each_column_once(spark: SparkSession, columns: str) -> None:
+    table = events({"n": pa.array([1, 2], pa.int64())})
+    run = replay(spark, publications(spark, table), subscriptions=asking(f"SELECT {columns} FROM t WHERE n = 1"))
+    names = run.delivered("s").columns
+    assert len(names) == len(set(names))
+    assert {"event_id", *columns.split(", ")} <= set(names)
+    assert [row.event_id for row in run.delivered("s").collect()] == [0]
+
+
+# -- decimals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_decimals_beyond_a_double_are_exact_or_refused(spark: SparkSession, engine: Engine) -> None:
+    texts = ["12345678901234567890", "12345678901234567891", "12345678901234567892", "12345678901234567893"]
+    table = events({"big": pa.array([int(text) for text in texts], pa.decimal128(20, 0))})
+    sql = "SELECT count(*) FROM t WHERE big >= 12345678901234567892 GROUP BY window(ts, '1 hour')"
+    try:
+        found, reason = values(spark, table, sql, engine), ""
+    except CatchmentError as error:
+        found, reason = [], str(error)
+    assert found == [2.0] or "big" in reason
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(10, 2), pa.decimal128(15, 3), pa.decimal128(18, 0), pa.decimal128(9, 0)]
+)
+def test_decimals_that_fit_are_numbers(spark: SparkSession, engine: Engine, kind: pa.DataType) -> None:
+    table = events({"d": pa.array([1, 2, 3, None], kind)})
+    sql = "SELECT sum(d) FROM t WHERE d >= 1.5 GROUP BY window(ts, '1 hour')"
+    assert values(spark, table, sql, engine) == [5.0]
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+NAMES = [
+    "a.b", "a`b", "a b", "quo'te", 'quo"te', "back\\slash", "select", "group", "window", "_question", "_slice",
+    "_window", "_events", "_state0_count", "_state0_value", "__reason", "__size", "_repeated", "_old", "_heartbeat",
+    "value", "subscription", "kind", "name", "numbers", "ids", "output", "worth", "exact", "revision", "速度",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reserved", ["true", "false"])
+def test_any_column_name_works(spark: SparkSession, reserved: str) -> None:
+    table = events({name: pa.array([at, 1, None], pa.int64()) for at, name in enumerate(NAMES)})
+    subscriptions = []
+    for at, name in enumerate(NAMES):
+        quoted = "`" + name.replace("`", "``") + "`"
+        where = f"WHERE {quoted} = {at}"
+        subscriptions += [
+            Subscription(f"all{at}", sql=f"SELECT * FROM t {where}"),
+            Subscription(f"one{at}", sql=f"SELECT {quoted} FROM t {where}"),
+            Subscription(
+                f"sum{at}", sql=f"SELECT {quoted}, sum({quoted}) FROM t {where} GROUP BY window(ts, '1 hour'), {quoted}"
+            ),
+        ]
+    aggregates = [one for one in subscriptions if not one.is_regular]
+    with configured(spark, {"spark.sql.ansi.enforceReservedKeywords": reserved}):
+        raw = publications(spark, table)
+        run = replay(spark, raw, subscriptions=subscriptions, engine="shared").persist()
+        plain = replay(spark, raw, subscriptions=aggregates, engine="sql")
+        try:
+            delivered = sorted((row.subscription, row.event_id) for row in run.deliveries.collect())
+            told = {r.subscription: (dict(r.group), r.value) for r in run.notifications.collect()}
+            assert {r.subscription: (dict(r.group), r.value) for r in plain.notifications.collect()} == told
+            assert [run.delivered(f"one{at}").first()[name] for at, name in enumerate(NAMES)] == [*range(len(NAMES))]
+        finally:
+            run.unpersist()
+    assert told == {f"sum{at}": ({name: str(at)}, float(at)) for at, name in enumerate(NAMES)}
+    expected = [
+        (f"{which}{at}", event) for which in ("all", "one") for at in range(len(NAMES)) for event in {0, at == 1}
+    ]
+    assert delivered == sorted((name, int(event)) for name, event in expected)
+
+
+# -- literals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "g = 0.1F",
+        "g < 0.1F",
+        "d = 0.1F",
+        "n = 300Y",
+        "n < 128Y",
+        "n = 70000S",
+        "n >= 9223372036854775808",
+        "n = 9007199254740993.0",
+        "n < 9007199254740993.5BD",
+        "n = 9007199254740993D",
+        "ts = DATE '2026-03-08 15:00:00'",
+        "ts < DATE '2026-03-08'",
+        "ts < TIMESTAMP '2026-3-8'",
+        "ts > '2026-03'",
+        "ts = TIMESTAMP '2026-03-08 06:00:00 America/New_York'",
+        "ts = TIMESTAMP_NTZ '2026-03-08 06:00:00'",
+        "ts = TIMESTAMP_LTZ '2026-03-08 06:00:00'",
+        "s = 'a\\u0062'",
+        "s = R'a\\nb'",
+        "s = 'a' 'b'",
+        "s LIKE 'a\\%%'",
+        "s LIKE 'a\\\\%%'",
+        "s = 'a\\%'",
+        "s = '\\101'",
+        "s = X'6162'",
+        "n = 0x10",
+        "n = 1e1",
+        "n = .5e1",
+        "n = 5.",
+    ],
+)
+def test_literals_are_read_as_spark_reads_them_or_refused(spark: SparkSession, engine: Engine, where: str) -> None:
+    numbers = [
+        0,
+        5,
+        10,
+        16,
+        44,
+        127,
+        128,
+        300,
+        4464,
+        70_000,
+        2**53 - 1,
+        2**53,
+        2**53 + 1,
+        2**53 + 2,
+        2**63 - 1,
+        -(2**63),
+    ]
+    texts = ["a", "ab", "a%", "a%b", "a\\%", "a\\%b", "A", "a\\nb", "a\nb"]
+    count = len(numbers)
+    table = events(
+        {
+            "n": pa.array(numbers, pa.int64()),
+            "g": pa.array([0.1, 0.5] * (count // 2), pa.float32()),
+            "d": pa.array([0.1, 0.10000000149011612] * (count // 2), pa.float64()),
+            "s": pa.array((texts * 2)[:count]),
+        },
+        ts=[SPRING_US + hour * HOUR_US for hour in range(-6, count - 6)],
+    )
+    sql = f"SELECT count(*) FROM t WHERE {where} GROUP BY window(ts, '100 days')"
+    wanted = plain_spark(spark, table, where)
+    try:
+        found = values(spark, table, sql, engine)
+    except CatchmentError:
+        return
+    assert wanted is not None, f"Spark refuses it; {engine} answers {found}"
+    assert found == ([float(wanted)] if wanted else [])
+
+
+def plain_spark(spark: SparkSession, table: pa.Table, where: str) -> int | None:
+    """How many events Spark finds, integers against doubles apart; None if Spark refuses the condition."""
+    exact = {"n = 9007199254740993D": "n = 9007199254740992"}
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        try:
+            return publications(spark, table).where(exact.get(where, where)).count()
+        except Exception:
+            return None
