@@ -134,7 +134,7 @@ def _compared(column: str, family: Family, operator: str, literal: Literal_) -> 
         return f"({column} {plain} {literal.text})"
     if plain == "<=>":
         return f"coalesce({_compared(column, family, '=', literal)}, FALSE)"
-    if family == "int" and literal.form in ("double", "float"):
+    if family == "int" and (literal.form in ("double", "float") or abs(literal.number(family)) > 2**62):
         return _whole_against(column, plain, literal.number(family))
     if family == "float" and literal.form == "int":
         return _real_against(column, plain, int(literal.value))
@@ -142,14 +142,22 @@ def _compared(column: str, family: Family, operator: str, literal: Literal_) -> 
 
 
 def _whole_against(column: str, operator: str, value: Fraction) -> str:
-    """An integer column against the exact value of a double."""
-    value = max(Fraction(-(2**70)), min(Fraction(2**70), value))
+    """An integer column against the exact value of a number that Spark would round it for.
+
+    Numbers beyond 64 bits are not left to Spark, which takes `n < 9223372036854775808` for true even of null.
+    """
     if operator in ("=", "!="):
-        if value.denominator == 1:
-            return f"({column} {operator} {value.numerator})"
-        return f"({column} {'<>' if operator == '=' else '='} {column})"
+        possible = value.denominator == 1 and INT64[0] <= value <= INT64[1]
+        return f"({column} {operator} {value.numerator})" if possible else _never(column, operator == "!=")
     bound = math.ceil(value) if operator in ("<", ">=") else math.floor(value)
-    return f"({column} {operator} {bound})"
+    if INT64[0] <= bound <= INT64[1]:
+        return f"({column} {operator} {bound})"
+    return _never(column, (bound > 0) is (operator in ("<", "<=")))
+
+
+def _never(column: str, always: bool = False) -> str:
+    """False, or always true, of everything but null."""
+    return f"({column} {'=' if always else '<>'} {column})"
 
 
 def _real_against(column: str, operator: str, value: int) -> str:
@@ -158,7 +166,7 @@ def _real_against(column: str, operator: str, value: int) -> str:
     if int(near) == value:
         return f"({column} {operator} {near!r}D)"
     if operator in ("=", "!="):
-        return f"({column} {'<>' if operator == '=' else '='} {column})"
+        return _never(column, operator == "!=")
     if int(near) > value:
         return f"({column} {'<' if operator in ('<', '<=') else '>='} {near!r}D)"
     return f"({column} {'<=' if operator in ('<', '<=') else '>'} {near!r}D)"

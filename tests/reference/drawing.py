@@ -16,13 +16,25 @@ from tests.reference.values import KINDS, NAMES, TOPICS, TWINS, Family, Kind, ar
 
 __all__ = ["Case", "Column", "Drawn", "Window", "drawn_case"]
 
-STRING, TIME = KINDS[8], KINDS[9]
+STRING, TIME, LOCAL_TIME = KINDS[8], KINDS[9], KINDS[10]
 PLAIN = ("count", "sum", "avg", "min", "max")
 """Operators that Catchment can leave to Spark's own functions."""
 
 SECOND_US = 1_000_000
 UNITS = {"microseconds": 1, "milliseconds": 1000, "seconds": SECOND_US, "minutes": 60 * SECOND_US}
 UNITS |= {"hours": 3600 * SECOND_US, "days": 86_400 * SECOND_US}
+ALIASES = ["o", "ö ", "value", "a'b", "a\\b", "x`y", "${spark.app.name}", "_window", "count(*)"]
+ENDINGS = ["", "", "", "'", "\\", "é", "%", "${spark.app.name}"]
+"""Of the names of subscriptions."""
+
+HOUR_US = 3600 * SECOND_US
+ODD_WINDOWS = [
+    (HOUR_US * 3 // 2, HOUR_US // 2, "window(ts, '1 hour 30 minutes', '30 minutes')"),
+    (2 * HOUR_US, 2 * HOUR_US, "window(ts, INTERVAL 2 HOURS)"),
+    (7 * 24 * HOUR_US, 24 * HOUR_US, "window(`ts`, '1 week', '1 DAY')"),
+    (SECOND_US + 1, SECOND_US + 1, "window(ts, 'interval 1 second 1 microsecond')"),
+    (90 * SECOND_US, 40 * SECOND_US, "window(ts, INTERVAL '90' SECOND, '40 seconds')"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +79,22 @@ class Drawn:
         if self.window is None:
             selected = ", ".join(quoted(column.name) for column in self.columns) or "*"
         else:
-            selected = ", ".join(
-                [quoted(key.name) for key in self.keys]
-                + [measure.text + (f" AS {quoted(name)}" if name else "") for name, measure in self.outputs]
-            )
-        text = f"SELECT {selected} FROM {quoted(self.topic)}"
+            told = [measure.text + (f" AS {quoted(name)}" if name else "") for name, measure in self.outputs]
+            selected = ", ".join(self._mixed([*(quoted(key.name) for key in self.keys), *told]))
+        text = f"{self._word('SELECT')} {selected} {self._word('FROM')} {quoted(self.topic)}"
         if self.where is not None:
-            text += f" WHERE {sql(self.where)}"
+            text += f"\n {self._word('WHERE')} {sql(self.where)}"
         if self.window is not None:
-            text += f" GROUP BY {', '.join([self.window.text, *(quoted(key.name) for key in self.keys)])}"
-        return text if self.having is None else f"{text} HAVING {sql(self.having)}"
+            groups = self._mixed([self.window.text, *(quoted(key.name) for key in self.keys)])
+            text += f" -- it's a comment\n {self._word('GROUP BY')} {', '.join(groups)}"
+        return text if self.having is None else f"{text} {self._word('HAVING')} {sql(self.having)}"
+
+    def _mixed(self, parts: list[str]) -> list[str]:
+        """The parts in another order, for some names of subscriptions."""
+        return parts if len(self.name) % 2 else parts[::-1]
+
+    def _word(self, word: str) -> str:
+        return word if len(self.name) % 2 else word.lower()
 
     @property
     def is_plain(self) -> bool:
@@ -110,7 +128,8 @@ def drawn_case(seed: int, *, overflows: bool, subscription_count: int = 40) -> C
     columns = _columns(draw, settings["spark.sql.caseSensitive"] == "true")
     topics = draw.sample(TOPICS, draw.choice([1, 2, 3]))
     table, usable = _table(draw, columns, topics, count)
-    asked = tuple(_subscription(draw, f"s{at}", topics, usable, overflows) for at in range(subscription_count))
+    names = [f"s{at}{draw.choice(ENDINGS)}" for at in range(subscription_count)]
+    asked = tuple(_subscription(draw, name, topics, usable, overflows) for name in names)
     return Case(seed, tuple(columns), table, settings, draw.choice([1, 2, 5]), draw.choice([1, 1, 2]), asked)
 
 
@@ -124,6 +143,10 @@ def _settings(draw: random.Random) -> dict[str, str]:
         "spark.sql.shuffle.partitions": ["1", "2", "5"],
         "spark.sql.adaptive.enabled": ["true", "false"],
         "spark.sql.caseSensitive": ["false", "false", "true"],
+        "spark.sql.timestampType": ["TIMESTAMP_LTZ", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"],
+        "spark.sql.parser.escapedStringLiterals": ["false", "false", "true"],
+        "spark.sql.parser.quotedRegexColumnNames": ["false", "false", "true"],
+        "spark.sql.ansi.doubleQuotedIdentifiers": ["false", "false", "true"],
     }
     return {name: draw.choice(values) for name, values in chosen.items()}
 
@@ -146,7 +169,7 @@ def _table(
     draw: random.Random, columns: list[Column], topics: Sequence[str], count: int
 ) -> tuple[pa.Table, list[Column]]:
     """The publications, and all columns that subscriptions may use."""
-    brokers = draw.sample(["b1", "b2", "B1", "", "brök'er"], draw.choice([1, 2, 3]))
+    brokers = draw.sample(["b1", "b2", "B1", "", "brök'er", "back\\slash"], draw.choice([1, 2, 3]))
     times = times_of(draw, count)
     id_type = draw.choice([pa.int64(), pa.int32(), pa.string()])
     rows = [(draw.choice(topics), draw.choice(brokers), time) for time in times]
@@ -165,7 +188,7 @@ def _table(
         "event_id": pa.array(kept(ids), id_type),
         "topic": pa.array(kept([row[0] for row in rows]), pa.string()),
         "broker": pa.array(kept([row[1] for row in rows]), pa.string()),
-        "ts": array_of(kept([row[2] for row in rows]), TIME),
+        "ts": array_of(kept([row[2] for row in rows]), draw.choice([TIME, TIME, LOCAL_TIME])),
     }
     for column in columns:
         missing, broken = draw.choice([0.0, 0.0, 0.1, 0.5, 1.0]), draw.random() < 0.1
@@ -184,6 +207,8 @@ def _table(
 
 
 def _window(draw: random.Random) -> Window:
+    if draw.random() < 0.1:
+        return Window(*draw.choice(ODD_WINDOWS))
     unit = draw.choice(list(UNITS))
     shift = draw.choice([1, 2, 3, 5, 7, 10, 30])
     size = draw.choice([shift, shift, shift * 2, shift * 3, shift + 1, shift * 4 + 1, max(shift // 2, 1)])
@@ -225,9 +250,9 @@ def _subscription(
 def _alias(draw: random.Random, at: int, measure: Measure) -> str:
     """Names an output; only a measure of a plain name may go without, as its own text is then its name."""
     plain = measure.name.strip("`").isidentifier() and measure.name.isascii()
-    return (
-        "" if (plain or not measure.name) and draw.random() < 0.3 else draw.choice([f"o{at}", f"ö {at}", f"value{at}"])
-    )
+    if (plain or not measure.name) and draw.random() < 0.3:
+        return ""
+    return f"{draw.choice(ALIASES)}{at}"
 
 
 def _measure(

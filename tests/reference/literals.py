@@ -101,7 +101,7 @@ def _number(draw: random.Random, value: Any, subject: Subject) -> Literal_:
     forms: list[Callable[[], Literal_]] = [lambda: _double(draw, nearest)]
     if exact.denominator == 1 or abs(whole) < 10**9:
         forms += [lambda: _whole(draw, whole)] * 3
-    if abs(exact) < 10**15:
+    if abs(exact) < 10**19:
         forms += [lambda: _decimal(draw, exact)] * 2
     if abs(nearest) < 3e38:
         forms.append(lambda: _narrow(nearest))
@@ -132,9 +132,8 @@ def _double(draw: random.Random, value: float) -> Literal_:
 
 
 def _narrow(value: float) -> Literal_:
-    single = float(struct.unpack("f", struct.pack("f", value))[0])
-    text = f"{single!r}F"
-    return Literal_(text, "float", Fraction(single))
+    # Written as a double would be, read as the nearest float.
+    return Literal_(f"{value!r}F", "float", Fraction(struct.unpack("f", struct.pack("f", value))[0]))
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ SETTINGS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
     "spark.sql.caseSensitive": "true",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.variable.substitute": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     # Many small queries over few rows: compiling them would take longer than running them.
@@ -104,7 +106,8 @@ def _typed(raw: DataFrame, case: Case) -> DataFrame:
     plain = raw.toDF(*(f"r{position}" for position in range(len(raw.columns))))
     columns = {name: f"r{at[name]}" for name in RESERVED}
     problems = [f"{column} IS NULL" for column in columns.values()]
-    problems.append(_outside(f"r{at['ts']}"))
+    columns["ts"] = f"CAST({columns['ts']} AS TIMESTAMP)"
+    problems.append(_outside(columns["ts"]))
     for column in case.columns:
         given = f"r{at[column.name]}"
         columns[column.reference] = given

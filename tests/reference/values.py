@@ -66,7 +66,7 @@ NAMES = [
     "subscription", "kind", "question", "output", "exact", "name", "numbers", "ids", "batch", "worth", "slice", "états",
     "速度", "é", "e\u0301", "🚗", "1st", "a-b", "count", "sum(x)", "count(*)", "window_start", "publications",
     "revision", "start", "end", "interval", "timestamp", "current_date", "left", "state", "parts", "partial",
-    "position", "a.b.c",
+    "position", "a.b.c", "${spark.app.name}",
 ]  # fmt: skip
 TWINS = [("speed", "Speed"), ("value", "VALUE"), ("ts", "TS"), ("broker", "Broker"), ("window", "Window"), ("É", "é")]
 """Names that differ in case alone: columns of their own where the session distinguishes case."""
@@ -92,6 +92,7 @@ STRINGS = [
     "\r\n", "é", "e\u0301", "🚗", "🚗🚗", "\ud7ff", "\ue000", "a\ud7ff", "a\ue000", "\uffff", "a\uffff", "\U0010ffff",
     "a\U0010ffff", "a\U0010ffffb", "ß", "SS", "İ", "null", "NULL", "true", "0", "-0.0", "1", "NaN", "2026-03-08",
     "2026-03-08 07:00:00", "b1", "50%_off\\", "aa", "aab", "\u200b", "\x7f", "ÿ", "Ā", "{}", "$x", "--", "/*", "a;b",
+    "${spark.app.name}", "${", "catchment-tests",
 ]  # fmt: skip
 
 
