@@ -129,10 +129,16 @@ def _events(case: Case, answer: Answer, name: str, rows: pa.Table) -> list[str]:
 def _reported(answer: Answer, told: Told) -> list[tuple[str, str]]:
     assert told.overflows is not None
     got = Counter(keys_of(told.overflows))
-    beyond = {key: certain for key, certain in answer.beyond.items() if key[0] in told.subscriptions}
-    found = [(key[0], f"not reported: {key[1:]}") for key, certain in beyond.items() if certain and key not in got]
-    found += [(key[0], f"reported twice: {key[1:]}") for key, count in got.items() if count > 1]
-    return found + [(key[0], f"reported without reason: {key[1:]}") for key in got if key not in beyond]
+    found = [(key[0], f"reported twice: {key[1:]}") for key, count in got.items() if count > 1]
+    for key, certain in answer.beyond.items():
+        if certain and key not in got and key[0] in told.subscriptions:
+            found.append((key[0], f"not reported: {key[1:]}"))
+    silenced = {(*key[:4], "") for key in got if key[4] in answer.undecidable.get((*key[:4], ""), ())}
+    for key, measures in answer.undecidable.items():
+        if key not in silenced and key[0] in told.subscriptions:
+            found.append((key[0], f"HAVING is undecidable, not reported: {key[1:]} {measures}"))
+    unasked = [key for key in got if key not in answer.beyond and (*key[:4], "") not in silenced]
+    return found + [(key[0], f"reported without reason: {key[1:]}") for key in unasked]
 
 
 def _unequal(wanted: Counter[Any], got: Counter[Any]) -> list[Any]:

@@ -15,7 +15,21 @@ from typing import Any, Literal
 
 from tests.reference.values import Family
 
-__all__ = ["NULL", "And", "Atom", "Condition", "Literal_", "Not", "Or", "Truth", "quoted", "spark_sql", "sql", "truth"]
+__all__ = [
+    "NULL",
+    "And",
+    "Atom",
+    "Condition",
+    "Literal_",
+    "Not",
+    "Or",
+    "Truth",
+    "quoted",
+    "spark_sql",
+    "sql",
+    "subjects",
+    "truth",
+]
 
 Form = Literal["int", "decimal", "double", "float", "string", "time", "bool", "null"]
 Truth = frozenset[bool | None]
@@ -77,6 +91,14 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "
 
 def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def subjects(condition: Condition) -> set[str]:
+    """All that a condition is about."""
+    if isinstance(condition, Atom):
+        return {condition.subject}
+    parts = (condition.inner,) if isinstance(condition, Not) else condition.parts
+    return set().union(*map(subjects, parts))
 
 
 # -- as a subscription writes it ---------------------------------------------------------------------------------------

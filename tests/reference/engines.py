@@ -133,7 +133,7 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
         job.notifications.toArrow(),
         job.deliveries.toArrow(),
         job.rejected.toArrow().column("event_id").to_pylist(),
-        job.overflows.toArrow() if OVERFLOWS else None,  # type: ignore[attr-defined]
+        job.overflows.toArrow() if OVERFLOWS else None,
     )
 
 
@@ -141,7 +141,8 @@ def by_oracle(spark: SparkSession, case: Case, folder: Path, asked: Iterable[Sub
     asked = list(asked)
     answer = oracle(case.table, subscriptions=asked)
     names = frozenset(one.name for one in asked)
-    yield Told("oracle", names, answer.notifications, answer.deliveries)
+    overflows = answer.overflows if OVERFLOWS else None
+    yield Told("oracle", names, answer.notifications, answer.deliveries, overflows=overflows)
 
 
 ENGINES: dict[str, Callable[[SparkSession, Case, Path, list[Subscription]], Iterator[Told]]] = {

@@ -30,6 +30,8 @@ class Expected:
     high: Any = None
     text: str | None = None
     """How a time is told."""
+    borderline: bool = False
+    """So near to the end of its type that rounding decides whether it is told or reported."""
 
     @property
     def ends(self) -> tuple[Any, Any] | None:
@@ -80,6 +82,11 @@ class Measure:
         if self.operator == "count_distinct":
             return f"count(DISTINCT {self.name})"
         return f"{self.operator}({self.name}{', ' + self.parameter if self.parameter else ''})"
+
+    @property
+    def plain_text(self) -> str:
+        """The text with its name as it is, which names an output without an alias."""
+        return self.text if not self.name else self.text.replace(self.name, self.name[1:-1].replace("``", "`"))
 
     @property
     def result(self) -> Family:
@@ -137,12 +144,17 @@ def _exact(value: Any, family: Family) -> Expected:
     return Expected(value, text=time_text(value) if value is not None and family == "time" else None)
 
 
-def _near(value: Fraction, values: list[Any], slack: Fraction = Fraction(0)) -> Expected:
-    if abs(value) > LARGEST:
+def _near(
+    value: Fraction, values: list[Any], slack: Fraction = Fraction(0), *, way: Fraction | None = None
+) -> Expected:
+    """Within the promised precision; `way` is what must fit a double on the way to the value, else the value itself."""
+    largest = abs(value if way is None else way)
+    if largest > LARGEST * (1 + TOLERANCE):
         return BEYOND
     mean = sum((abs(Fraction(v)) for v in values), Fraction()) / len(values)
     slack = max(slack, TOLERANCE * max(abs(value), mean))
-    return Expected(float(value), value - slack, value + slack)
+    borderline = largest > LARGEST * (1 - TOLERANCE)
+    return Expected(float(min(max(value, -LARGEST), LARGEST)), value - slack, value + slack, borderline=borderline)
 
 
 def _whole_sum(found: str | None, measure: Measure) -> Expected:
@@ -168,17 +180,17 @@ def _variance(values: list[Any], measure: Measure) -> Expected:
     if len(values) < 2:
         return Expected(None)
     exact = statistics.variance([Fraction(v) for v in values])
-    if exact > LARGEST:
-        return BEYOND
     # A mean in doubles is off by its own rounding, and every deviation with it.
     mean = sum((abs(Fraction(v)) for v in values), Fraction()) / len(values)
-    return _near(exact, values, TOLERANCE * mean * _root(exact))
+    return _near(exact, values, TOLERANCE * mean * _root(exact), way=exact * (len(values) - 1))
 
 
 def _deviation(values: list[Any], measure: Measure) -> Expected:
     if len(values) < 2:
         return Expected(None)
-    return _near(_root(statistics.variance([Fraction(v) for v in values])), values)
+    variance = statistics.variance([Fraction(v) for v in values])
+    # The sum of squared deviations is what travels, and has to fit a double also where its root would.
+    return _near(_root(variance), values, way=variance * (len(values) - 1))
 
 
 def _root(value: Fraction) -> Fraction:

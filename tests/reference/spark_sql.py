@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.reference.conditions import spark_sql, truth
+from tests.reference.conditions import quoted, spark_sql, subjects, truth
 from tests.reference.drawing import Case, Column, Drawn
 from tests.reference.measures import BEYOND, Expected, key_text
 from tests.reference.values import moment_us
@@ -64,7 +64,9 @@ class Answer:
 
     lines: dict[Key, Line]
     beyond: dict[Key, bool]
-    """Values beyond their types, to be reported; False where HAVING may have kept them away."""
+    """Values beyond their types, to be reported; False where rounding decides whether they are."""
+    undecidable: dict[Key, set[str]]
+    """Windows whose HAVING asks for such values, with an empty output, and the measures one of which is reported."""
     deliveries: Counter[tuple[str, Any, Any, Any]]
     """Subscription, topic, broker, id."""
     rejected: Counter[Any]
@@ -162,7 +164,7 @@ def _json(fields: Mapping[str, str]) -> str:
 
 
 def _answer(case: Case, rows: list[dict[str, Any]]) -> Answer:
-    answer = Answer({}, {}, Counter(), Counter())
+    answer = Answer({}, {}, {}, Counter(), Counter())
     for row in rows:
         at, start_us, end_us, count, text = row.values()
         found = json.loads(text)
@@ -182,36 +184,27 @@ def _tell(answer: Answer, one: Drawn, window: tuple[int, int], count: int, found
     group = tuple(sorted((key.name, key_text(value, key.kind.family)) for key, value in keys))
     certain = True
     if one.having is not None:
-        known = {f"`{key.name.replace('`', '``')}`": Expected(value) for key, value in keys}
-        known |= {
-            text: measure.expected(found[f"h{number}"]) for number, (text, measure) in enumerate(one.having_measures)
-        }
-        used = [text for text, expected in known.items() if expected is BEYOND and text in _used(one)]
-        if used:
-            answer.beyond.update({(one.name, *window, group, used[0]): True})
+        known = {quoted(key.name): Expected(value) for key, value in keys}
+        measures = dict(one.having_measures)
+        for number, (text, measure) in enumerate(one.having_measures):
+            known[text] = measure.expected(found[f"h{number}"])
+        asked = subjects(one.having)
+        beyond = {text for text in asked if known[text] is BEYOND}
+        if beyond:
+            answer.undecidable[(one.name, *window, group, "")] = {measures[text].plain_text for text in beyond}
             return
+        # Rounding decides whether such a measure is there at all: then anything is right.
+        certain = not any(known[text].borderline for text in asked)
         decided = truth(one.having, lambda subject: known[subject].ends)
-        if True not in decided:
+        if True not in decided and certain:
             return
-        certain = decided == {True}
+        certain = certain and decided == {True}
     for number, (alias, measure) in enumerate(one.outputs):
-        key = (one.name, *window, group, alias or measure.text.replace("`", ""))
+        key = (one.name, *window, group, alias or measure.plain_text)
         expected = measure.expected(found[f"o{number}"])
         if expected is BEYOND:
             answer.beyond[key] = certain
-        else:
-            answer.lines[key] = Line(expected, count, certain)
-
-
-def _used(one: Drawn) -> set[str]:
-    from tests.reference.conditions import And, Atom, Not, Or
-
-    def subjects(condition: Any) -> set[str]:
-        if isinstance(condition, Atom):
-            return {condition.subject}
-        if isinstance(condition, Not):
-            return subjects(condition.inner)
-        assert isinstance(condition, And | Or)
-        return set().union(*(subjects(part) for part in condition.parts))
-
-    return subjects(one.having) if one.having is not None else set()
+            continue
+        if expected.borderline:
+            answer.beyond[key] = False
+        answer.lines[key] = Line(expected, count, certain and not expected.borderline)

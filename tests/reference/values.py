@@ -53,6 +53,7 @@ KINDS = [
     Kind("double", pa.float64(), "float"),
     Kind("float", pa.float32(), "float"),
     Kind("decimal(12,3)", pa.decimal128(12, 3), "float"),
+    Kind("decimal(18,0)", pa.decimal128(18, 0), "int"),
     Kind("string", pa.string(), "string"),
     Kind("timestamp", pa.timestamp("us", tz="UTC"), "time"),
     Kind("timestamp_ntz", pa.timestamp("us"), "time"),
@@ -121,7 +122,8 @@ def _value(draw: random.Random, kind: Kind, tame: bool) -> Any:
     if kind.family == "bool":
         return draw.random() < 0.5
     if kind.family == "int":
-        return _whole(draw, kind.arrow.bit_width, tame)
+        # Integers of 60 bits have at most 18 digits.
+        return _whole(draw, 60 if kind.spark.startswith("decimal") else kind.arrow.bit_width, tame)
     if kind.family == "string":
         return _text(draw)
     if kind.family == "time":
@@ -137,7 +139,8 @@ def _whole(draw: random.Random, bits: int, tame: bool) -> int:
     edges = [2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**31, -(2**31) - 1, 127, -128, 255, 32_768]
     if not tame:
         edges += [top - 1, top - 2, -top, -top + 1, 2**62, -(2**62), 2**62 + 1]
-    chosen = draw.choice([0, 1, -1, 2, 3, draw.randint(-60, 60), draw.randint(-60, 60), draw.choice(edges)])
+    small = [0, 1, -1, 2, 3, draw.randint(-60, 60), draw.randint(-60, 60)]
+    chosen = draw.choice(small if draw.random() < (0.85 if tame else 0.4) else edges)
     return chosen if -top <= chosen < top else chosen % 100
 
 
@@ -147,8 +150,8 @@ def _real(draw: random.Random, narrow: bool, tame: bool) -> float:
     if not tame:
         edges += [1e300, 2.0**63, -(2.0**63), 2.0**63 + 2048]
         edges += [3.4028234663852886e38, 1e-45] if narrow else [LARGEST, -LARGEST, 1.7e308, -1.7e308, 9.3e18]
-    choices = [0.0, -0.0, 1.0, -1.0, 0.5, round(draw.uniform(-99, 99), 1), draw.uniform(-99, 99), draw.choice(edges)]
-    chosen = draw.choice(choices)
+    small = [0.0, -0.0, 1.0, -1.0, 0.5, round(draw.uniform(-99, 99), 1), draw.uniform(-99, 99)]
+    chosen = draw.choice(small if draw.random() < (0.85 if tame else 0.4) else edges)
     if narrow:
         return float(struct.unpack("f", struct.pack("f", max(-3.4e38, min(3.4e38, chosen))))[0])
     return chosen
