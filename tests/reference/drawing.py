@@ -118,19 +118,25 @@ class Case:
     batch_count: int
     """In how many files, each a micro-batch, a stream gets the table."""
     subscriptions: tuple[Drawn, ...]
+    deduplicate: bool = False
+    """Whether ids come again at the same broker, and the same event is to be counted once."""
 
 
-def drawn_case(seed: int, *, overflows: bool, subscription_count: int = 40) -> Case:
+def drawn_case(seed: int, *, overflows: bool, subscription_count: int = 24) -> Case:
     """The same case for the same seed; without `overflows` no result is beyond its type."""
     draw = random.Random(seed)
     settings = _settings(draw)
     count = draw.choice([0, 1, 7, 60, 60, 200, 200, 500])
     columns = _columns(draw, settings["spark.sql.caseSensitive"] == "true")
     topics = draw.sample(TOPICS, draw.choice([1, 2, 3]))
-    table, usable = _table(draw, columns, topics, count)
+    deduplicate = draw.random() < 0.2
+    table, usable = _table(draw, columns, topics, count, deduplicate)
     names = [f"s{at}{draw.choice(ENDINGS)}" for at in range(subscription_count)]
     asked = tuple(_subscription(draw, name, topics, usable, overflows) for name in names)
-    return Case(seed, tuple(columns), table, settings, draw.choice([1, 2, 5]), draw.choice([1, 1, 2]), asked)
+    # Which of two equal ids is the repeat depends on the order of arrival, so that they come in one batch.
+    batch_count = 1 if deduplicate else draw.choice([1, 1, 2])
+    partition_count = draw.choice([1, 2, 5])
+    return Case(seed, tuple(columns), table, settings, partition_count, batch_count, asked, deduplicate)
 
 
 def _settings(draw: random.Random) -> dict[str, str]:
@@ -166,19 +172,15 @@ def _columns(draw: random.Random, case_sensitive: bool) -> list[Column]:
 
 
 def _table(
-    draw: random.Random, columns: list[Column], topics: Sequence[str], count: int
+    draw: random.Random, columns: list[Column], topics: Sequence[str], count: int, repeats: bool
 ) -> tuple[pa.Table, list[Column]]:
     """The publications, and all columns that subscriptions may use."""
     brokers = draw.sample(["b1", "b2", "B1", "", "brök'er", "back\\slash"], draw.choice([1, 2, 3]))
     times = times_of(draw, count)
     id_type = draw.choice([pa.int64(), pa.int32(), pa.string()])
     rows = [(draw.choice(topics), draw.choice(brokers), time) for time in times]
-    numbers: dict[tuple[str, str], int] = {}
-    ids: list[Any] = []
-    for topic, broker, _ in rows:
-        # An event is (topic, broker, id): the same ids come again at other brokers and in other topics.
-        number = numbers[topic, broker] = numbers.get((topic, broker), 0) + 1
-        ids.append(f"é{number}'" if id_type == pa.string() else number)
+    numbers = _numbers(draw, rows, repeats)
+    ids = [f"é{number}'" if id_type == pa.string() else number for number in numbers]
     lost = 0.01 if draw.random() < 0.5 else 0.0
 
     def kept(values: list[Any]) -> list[Any]:
@@ -204,6 +206,21 @@ def _table(
         Column("ts", TIME, tuple(times) or (0,), True, "ts"),
     ]
     return pa.table({name: data[name] for name in names}), columns + known
+
+
+def _numbers(draw: random.Random, rows: list[tuple[str, str, int]], repeats: bool) -> list[int]:
+    """Ids that come again at other brokers and in other topics; with repeats also at the same, but at another time."""
+    last: dict[tuple[str, str], int] = {}
+    taken: set[tuple[str, str, int, int]] = set()
+    found = []
+    for topic, broker, time in rows:
+        number = last[topic, broker] = last.get((topic, broker), 0) + 1
+        again = draw.randint(1, number)
+        if repeats and draw.random() < 0.4 and (topic, broker, time, again) not in taken:
+            number = again
+        taken.add((topic, broker, time, number))
+        found.append(number)
+    return found
 
 
 def _window(draw: random.Random) -> Window:

@@ -76,7 +76,7 @@ def accepted_by(case: Case) -> tuple[list[Subscription], dict[str, str]]:
 
 def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
     raw = raw_publications(spark, case, folder).repartition(case.partition_count)
-    run = replay(spark, raw, subscriptions=asked, engine="shared").persist()
+    run = replay(spark, raw, subscriptions=asked, engine="shared", deduplicate=case.deduplicate).persist()
     regular = [one.name for one in asked if one.is_regular]
     try:
         yield Told(
@@ -95,20 +95,20 @@ def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Su
 def by_plain_sql(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
     plain = {one.name for one in case.subscriptions if one.is_plain}
     raw = raw_publications(spark, case, folder)
-    yield from _halves(spark, raw, [one for one in asked if one.name in plain])
+    yield from _halves(spark, case, raw, [one for one in asked if one.name in plain])
 
 
-def _halves(spark: SparkSession, raw: DataFrame, asked: list[Subscription]) -> Iterator[Told]:
+def _halves(spark: SparkSession, case: Case, raw: DataFrame, asked: list[Subscription]) -> Iterator[Told]:
     """All at once; where one of them is refused to plain SQL, in halves."""
     if not asked:
         return
     try:
-        run = replay(spark, raw, subscriptions=asked, engine="sql")
+        run = replay(spark, raw, subscriptions=asked, engine="sql", deduplicate=case.deduplicate)
     except ConfigurationError:
         if len(asked) > 1:
             half = len(asked) // 2
-            yield from _halves(spark, raw, asked[:half])
-            yield from _halves(spark, raw, asked[half:])
+            yield from _halves(spark, case, raw, asked[:half])
+            yield from _halves(spark, case, raw, asked[half:])
         return
     overflows = run.overflows.toArrow() if OVERFLOWS else None
     yield Told("sql", frozenset(one.name for one in asked), run.notifications.toArrow(), overflows=overflows)
@@ -123,6 +123,7 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
         subscriptions=asked,
         lateness=LATENESS,
         trigger="available now",
+        deduplicate=case.deduplicate,
     )
     job.await_termination(300)
     job.end()
@@ -139,7 +140,7 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
 
 def by_oracle(spark: SparkSession, case: Case, folder: Path, asked: Iterable[Subscription]) -> Iterator[Told]:
     asked = list(asked)
-    answer = oracle(case.table, subscriptions=asked)
+    answer = oracle(case.table, subscriptions=asked, deduplicate=case.deduplicate)
     names = frozenset(one.name for one in asked)
     overflows = answer.overflows if OVERFLOWS else None
     yield Told("oracle", names, answer.notifications, answer.deliveries, overflows=overflows)

@@ -16,7 +16,8 @@ from tests.reference.values import EPOCH, Family
 __all__ = ["BEYOND", "OPERATORS", "Expected", "Measure", "key_text", "time_text"]
 
 TOLERANCE = Fraction(1, 10**9)
-LARGEST = Fraction(sys.float_info.max)
+LARGEST, SMALLEST = Fraction(sys.float_info.max), Fraction(5e-324)
+"""No double lies beyond the one, nor between the other and 0."""
 NUMBERS: tuple[Family, ...] = ("int", "float")
 ANY: tuple[Family, ...] = ("bool", "int", "float", "string", "time")
 
@@ -152,7 +153,7 @@ def _near(
     if largest > LARGEST * (1 + TOLERANCE):
         return BEYOND
     mean = sum((abs(Fraction(v)) for v in values), Fraction()) / len(values)
-    slack = max(slack, TOLERANCE * max(abs(value), mean))
+    slack = max(slack, TOLERANCE * max(abs(value), mean), SMALLEST)
     borderline = largest > LARGEST * (1 - TOLERANCE)
     return Expected(float(min(max(value, -LARGEST), LARGEST)), value - slack, value + slack, borderline=borderline)
 

@@ -45,6 +45,12 @@ REJECTED = (
     "FROM reference_publications WHERE bad"
 )
 
+REPEATED = (
+    "NOT bad AND coalesce(unix_micros(ts) - lag(unix_micros(ts)) OVER "
+    "(PARTITION BY bad, topic, broker, event_id ORDER BY ts) <= 120000000, FALSE)"
+)
+"""The same event at most 120 s after the one before it."""
+
 Key = tuple[str, int, int, tuple[tuple[str, str | None], ...], str]
 """Subscription, window start and end, group, output."""
 
@@ -123,7 +129,8 @@ def _typed(raw: DataFrame, case: Case) -> DataFrame:
             columns[column.reference] = f"CAST({given} AS TIMESTAMP)"
             problems.append(_outside(f"CAST({given} AS TIMESTAMP)"))
     bad = " OR ".join(f"coalesce({problem}, FALSE)" for problem in problems)
-    return plain.selectExpr(*(f"{value} AS {name}" for name, value in columns.items()), f"{bad} AS bad")
+    typed = plain.selectExpr(*(f"{value} AS {name}" for name, value in columns.items()), f"{bad} AS bad")
+    return typed.selectExpr("*", f"{REPEATED if case.deduplicate else 'FALSE'} AS repeated")
 
 
 def _outside(time: str) -> str:
@@ -132,7 +139,9 @@ def _outside(time: str) -> str:
 
 def _query(at: int, one: Drawn) -> str:
     topic = one.topic.replace("\\", "\\\\").replace("'", "\\'")
-    kept = f"NOT bad AND topic = '{topic}'" + (f" AND ({spark_sql(one.where)})" if one.where is not None else "")
+    kept = f"NOT bad AND NOT repeated AND topic = '{topic}'" + (
+        f" AND ({spark_sql(one.where)})" if one.where is not None else ""
+    )
     if one.window is None:
         told = _json({"topic": "topic", "broker": "broker", "id": "event_id"})
         return f"SELECT {at}, 0L, 0L, 1L, {told} FROM reference_publications WHERE {kept}"

@@ -60,7 +60,7 @@ def told(case: Case, found: list[str]) -> str:
     return "\n".join([*found[:30], *texts[:10], columns, settings, REPLAY.format(seed=case.seed)])
 
 
-SEEDS = [int(os.environ["REFERENCE_SEED"])] if "REFERENCE_SEED" in os.environ else [1, 2, 3, 4]
+SEEDS = [int(os.environ["REFERENCE_SEED"])] if "REFERENCE_SEED" in os.environ else [1, 2, 4]
 
 
 def engines_of(seed: int) -> list[str]:
