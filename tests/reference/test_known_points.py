@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from catchment import CatchmentError, Subscription, oracle, replay, stream
 from catchment.pipeline.replay import Engine
 from tests.reference.engines import spark_schema
 from tests.reference.spark_sql import configured
+from tests.reference.values import moment_us
 
 pytestmark = pytest.mark.spark
 
+COUNT = "SELECT count(*) FROM t GROUP BY window(ts, '1 hour')"
 ENGINES: list[Engine] = ["sql", "shared"]
 HOUR_US = 3_600_000_000
 SPRING_US = 1_772_949_600_000_000
@@ -149,19 +152,43 @@ def test_time_literals_do_not_follow_the_session(spark: SparkSession, engine: En
         assert counted(spark, table, AFTER_SPRING, engine) == dict.fromkeys(AFTER_SPRING, 9)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("America/New_York", "2026-03-08 02:30:00"),
+        ("Pacific/Apia", "2011-12-30 09:42:00"),
+        ("Asia/Kolkata", "1970-01-01"),
+    ],
+)
+def test_times_without_a_zone_stay_where_the_session_has_none(
+    spark: SparkSession, engine: Engine, zone: str, text: str
+) -> None:
+    # The clocks of New York skip an hour, those of Apia a day.
+    moment = datetime.fromisoformat(text)
+    day = pa.array([moment.date()], pa.date32())
+    local = pa.array([moment], pa.timestamp("us"))
+    table = events({"local": local, "day": day}).set_column(3, "ts", local)
+    conditions = [f"{name} = '{text}'" for name in ("ts", "local")] + [f"day = DATE '{text[:10]}'"]
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
+        assert counted(spark, table, conditions, engine) == dict.fromkeys(conditions, 1)
+        run = replay(spark, publications(spark, table), subscriptions=asking(COUNT), engine=engine)
+        start = run.notifications.toArrow().column("window_start").cast(pa.int64()).to_pylist()
+    assert start == [moment_us(text) // HOUR_US * HOUR_US]
+
+
 # -- Spark's way of handing over batches -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("partition_count", "batch_size"), [(1, "10000"), (2, "10000"), (5, "1")])
 def test_large_variable_types_change_nothing(spark: SparkSession, partition_count: int, batch_size: str) -> None:
     table = events({"s": pa.array(["a", "b", None, "", "a" * 100_000])})
-    sql = "SELECT count(*) FROM t GROUP BY window(ts, '1 hour')"
     settings = {
         "spark.sql.execution.arrow.useLargeVarTypes": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": batch_size,
     }
     with configured(spark, settings):
-        assert values(spark, table, sql, "shared", partition_count) == [5.0]
+        assert values(spark, table, COUNT, "shared", partition_count) == [5.0]
         raw = publications(spark, table, partition_count)
         run = replay(spark, raw, subscriptions=asking("SELECT s FROM t WHERE s LIKE 'a%'"))
         assert sorted(row.event_id for row in run.deliveries.collect()) == [0, 4]
@@ -213,6 +240,35 @@ def test_decimals_that_fit_are_numbers(spark: SparkSession, engine: Engine, kind
     table = events({"d": pa.array([1, 2, 3, None], kind)})
     sql = "SELECT sum(d) FROM t WHERE d >= 1.5 GROUP BY window(ts, '1 hour')"
     assert values(spark, table, sql, engine) == [5.0]
+
+
+# -- measures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_subscriptions_that_share_some_measures_are_all_answered(spark: SparkSession, engine: Engine) -> None:
+    table = events({"n": pa.array([1, 2, 3], pa.int64())})
+    asked = [["sum(n)"], ["sum(n)", "max(n)"], ["max(n)", "sum(n)", "min(n)", "count(*)"]]
+    grouped = "FROM t GROUP BY window(ts, '1 hour') HAVING sum(n) = 6 AND avg(n) = 2 AND max(n) < 4"
+    subscriptions = [Subscription(f"s{i}", sql=f"SELECT {', '.join(one)} {grouped}") for i, one in enumerate(asked)]
+    run = replay(spark, publications(spark, table), subscriptions=subscriptions, engine=engine)
+    wanted = {"sum(n)": 6.0, "max(n)": 3.0, "min(n)": 1.0, "count(*)": 3.0}
+    found = sorted((row.subscription, row.output, row.value) for row in run.notifications.collect())
+    assert found == sorted((f"s{i}", output, wanted[output]) for i, one in enumerate(asked) for output in one)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_may_be_named_like_a_measure(spark: SparkSession, engine: Engine) -> None:
+    table = events({"count(*)": pa.array([5, 5, 1], pa.int64()), "n": pa.array([1, 1, 1], pa.int64())})
+    grouped = "SELECT sum(n) FROM t GROUP BY window(ts, '1 hour'), `count(*)` HAVING"
+    subscriptions = [
+        Subscription("measure", sql=f"{grouped} count(*) = 2"),
+        Subscription("key", sql=f"{grouped} `count(*)` = 1"),
+        Subscription("both", sql=f"{grouped} count(*) = 2 AND `count(*)` = 5"),
+    ]
+    run = replay(spark, publications(spark, table), subscriptions=subscriptions, engine=engine)
+    found = sorted((row.subscription, row.group["count(*)"]) for row in run.notifications.collect())
+    assert found == [("both", "5"), ("key", "1"), ("measure", "5")]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from tests.reference.drawing import Case, drawn_case
 from tests.reference.engines import ENGINES, OVERFLOWS, accepted_by, published, raw_publications
 from tests.reference.spark_sql import configured, reference_answer
 
-pytestmark = pytest.mark.spark
+# A topic without an event is drawn on purpose.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:no event has the topic")]
 
 REPLAY = "replay: REFERENCE_SEED={seed} pytest tests/reference/test_reference.py"
 
