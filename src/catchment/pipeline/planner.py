@@ -51,9 +51,7 @@ def choose(plan: Plan, asked: str = "auto") -> Choice:
         return Choice("sql", "asked for")
     overlap = max((question.layout.window.span // question.layout.window.step for question in questions), default=1)
     if overlap > WINDOWS_PER_EVENT_MAX:
-        return Choice(
-            "shared", f"an event lies in up to {overlap} windows, which are more than {WINDOWS_PER_EVENT_MAX}"
-        )
+        return Choice("shared", f"an event lies in {overlap} windows, which is more than {WINDOWS_PER_EVENT_MAX}")
     if len(questions) <= FEW_QUESTIONS:
         return Choice("sql", f"{len(questions)} questions are few; the shared pass takes over beyond {FEW_QUESTIONS}")
     return Choice("shared", f"{len(questions)} questions are more than {FEW_QUESTIONS}")

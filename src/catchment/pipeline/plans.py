@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pyspark import Broadcast, SparkContext
@@ -22,8 +22,8 @@ and many replays of a long session would fill the disk."""
 class SentPlan:
     """Made on the driver, once for each version of a plan; `value` is for the workers."""
 
-    _digest: bytes
-    _pickled: bytes | Broadcast[bytes]
+    _digest: bytes = field(repr=False)
+    _pickled: bytes | Broadcast[bytes] = field(repr=False)
 
     @classmethod
     def of(cls, context: SparkContext, plan: Plan) -> SentPlan:
