@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from catchment import Run, Subscription, oracle, replay, stream
+from catchment import Run, Schema, Subscription, oracle, replay, stream
 from catchment.model.errors import CatchmentError, ConfigurationError
 from tests.reference.drawing import Case
 from tests.reference.values import KINDS
@@ -64,14 +64,20 @@ def raw_publications(spark: SparkSession, case: Case, folder: Path) -> DataFrame
 
 def accepted_by(case: Case) -> tuple[list[Subscription], dict[str, str]]:
     """The subscriptions that are accepted, and why the others are not."""
-    kept, refused = [], {}
+    kept, refused, schema = [], {}, _schema(case)
     for one in case.subscriptions:
         try:
             kept.append(Subscription(one.name, sql=one.sql))
-            oracle(case.table.slice(0, 0), subscriptions=kept[-1:])
+            oracle(case.table.slice(0, 0), subscriptions=kept[-1:], schema=schema)
         except CatchmentError as error:
             refused[one.name] = str(error)
     return [one for one in kept if one.name not in refused], refused
+
+
+def _schema(case: Case) -> Schema:
+    """What a session would read from the columns, for the oracle, which knows no session."""
+    attributes = pa.schema([case.table.schema.field(column.name) for column in case.columns])
+    return replace(Schema.of(attributes), case_sensitive=case.settings["spark.sql.caseSensitive"] == "true")
 
 
 def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
@@ -140,7 +146,7 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
 
 def by_oracle(spark: SparkSession, case: Case, folder: Path, asked: Iterable[Subscription]) -> Iterator[Told]:
     asked = list(asked)
-    answer = oracle(case.table, subscriptions=asked, deduplicate=case.deduplicate)
+    answer = oracle(case.table, subscriptions=asked, schema=_schema(case), deduplicate=case.deduplicate)
     names = frozenset(one.name for one in asked)
     overflows = answer.overflows if OVERFLOWS else None
     yield Told("oracle", names, answer.notifications, answer.deliveries, overflows=overflows)
