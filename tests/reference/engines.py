@@ -43,7 +43,13 @@ class Told:
 
 def spark_schema(table: pa.Table) -> T.StructType:
     kinds = {kind.arrow: kind.spark for kind in KINDS}
-    return T.StructType([T.StructField(one.name, T._parse_datatype_string(kinds[one.type])) for one in table.schema])
+
+    def of(given: pa.DataType) -> T.DataType:
+        if pa.types.is_decimal(given):
+            return T.DecimalType(given.precision, given.scale)
+        return T._parse_datatype_string(kinds[given])
+
+    return T.StructType([T.StructField(one.name, of(one.type)) for one in table.schema])
 
 
 @contextmanager
