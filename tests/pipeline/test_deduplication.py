@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from catchment.pipeline.acceptance import REASON
 from catchment.pipeline.deduplication import REPEATED, marked_repeats
-from catchment.stages import REASON
 
 pytestmark = pytest.mark.spark
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 from catchment.pipeline.columns import attribute_of, column_of, spark_literal
+from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import HEADER_BYTES, Plan, Wanted
 
 __all__ = ["LARGEST_DOUBLE", "REASON", "SIZE", "accepted", "for_a_pass", "judged", "used_columns"]
@@ -30,17 +31,12 @@ _RANGES = {
 """By type: what must lie between which ends, and what is said if not. To Spark a NaN is beyond every number."""
 
 
-def accepted(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
-    """Prepared publications with nothing wrong that some subscription could be about.
-
-    Columns that are known to be `complete` are not asked whether something is missing in them.
-    """
+def accepted(publications: DataFrame, plan: Plan, known: Known = NOTHING_KNOWN) -> DataFrame:
+    """Prepared publications with nothing wrong that some subscription could be about; what is known is not asked."""
     topics = ", ".join(spark_literal(topic) for topic in plan.topics) or "NULL"
     kept = publications.where(f"topic IN ({topics})")
-    known = {_missing(name) for name in complete}
-    for problem in _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None):
-        if problem not in known:
-            kept = kept.where(f"NOT ({problem})")
+    for problem in _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None, known):
+        kept = kept.where(f"NOT ({problem})")
     return kept
 
 
@@ -53,11 +49,17 @@ def used_columns(publications: DataFrame, plan: Plan) -> list[str]:
 
 
 def judged(
-    publications: DataFrame, schemas: Mapping[str, Schema], brokers: Collection[str] | None, *, measured: bool
+    publications: DataFrame,
+    schemas: Mapping[str, Schema],
+    brokers: Collection[str] | None,
+    known: Known = NOTHING_KNOWN,
+    *,
+    measured: bool,
 ) -> DataFrame:
     """Prepared publications, each with what is wrong with it and, if asked, its size on the wire."""
-    problems = _problems(publications, schemas, brokers)
-    reason = " ".join(f"WHEN {problem} THEN {said}" for problem, said in problems.items())
+    problems = _problems(publications, schemas, brokers, known)
+    # Where all is known, nothing can be wrong; CASE wants some condition all the same.
+    reason = " ".join(f"WHEN {problem} THEN {said}" for problem, said in problems.items()) or "WHEN FALSE THEN ''"
     sizes = [f"{_size(publications)} AS {SIZE}"] if measured else []
     return publications.selectExpr("*", f"CASE {reason} END AS {REASON}", *sizes)
 
@@ -80,27 +82,28 @@ def _used(plan: Plan) -> set[str]:
 
 
 def _problems(
-    publications: DataFrame, schemas: Mapping[str, Schema], brokers: Collection[str] | None
+    publications: DataFrame, schemas: Mapping[str, Schema], brokers: Collection[str] | None, known: Known
 ) -> dict[str, str]:
     """What makes a publication no event, and what is then said, both as SQL; the first that holds counts."""
-    found = {_missing(name): spark_literal(f"{name} is missing") for name in RESERVED_COLUMNS}
+    doubtful = (name for name in RESERVED_COLUMNS if name not in known.complete)
+    found = {f"{name} IS NULL": spark_literal(f"{name} is missing") for name in doubtful}
     if "*" not in schemas:
-        known = ", ".join(sorted(schemas))
-        found[f"topic NOT IN ({_list(schemas)})"] = spark_literal(f"unknown topic; known are {known}")
+        topics = ", ".join(sorted(schemas))
+        found[f"topic NOT IN ({_list(schemas)})"] = spark_literal(f"unknown topic; known are {topics}")
     if brokers is not None:
         found[f"broker NOT IN ({_list(brokers)})"] = spark_literal("the broker is not in the overlay")
-    outside = _outside(publications)
+    outside = _outside(publications, {column_of(name) for name in known.finite})
     if outside is not None:
         found[outside[0]] = outside[1]
     return found
 
 
-def _outside(publications: DataFrame) -> tuple[str, str] | None:
+def _outside(publications: DataFrame, finite: Collection[str]) -> tuple[str, str] | None:
     """Whether some value is beyond the range of its type, and which one.
 
     One function over all columns of a type: a condition for each would be too much for Spark where there are thousands.
     """
-    kinds = dict(publications.dtypes)
+    kinds = {column: kind for column, kind in publications.dtypes if column not in finite}
     beyond = []
     for kind, (number, low, high, _) in _RANGES.items():
         numbers = [number.format(column) for column, given in kinds.items() if given == kind]
@@ -122,10 +125,6 @@ def _outside(publications: DataFrame) -> tuple[str, str] | None:
 
 def _of_all(function: str, values: list[str]) -> str:
     return values[0] if len(values) == 1 else f"{function}({', '.join(values)})"
-
-
-def _missing(name: str) -> str:
-    return f"{name} IS NULL"
 
 
 def _list(names: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ which is cheap as long as they are few.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import reduce
 
@@ -22,13 +21,14 @@ from catchment.model.states import DOWN, UP
 from catchment.model.window import Window
 from catchment.pipeline.acceptance import LARGEST_DOUBLE, accepted, used_columns
 from catchment.pipeline.columns import column_of, condition_sql, spark_literal
+from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import ANSWER_SCHEMA, Plan
 from catchment.stages.plan import Asker, Layout, Part, Question
 
 __all__ = ["plain_answers"]
 
 
-def plain_answers(publications: DataFrame, plan: Plan, complete: Collection[str] = ()) -> DataFrame:
+def plain_answers(publications: DataFrame, plan: Plan, known: Known = NOTHING_KNOWN) -> DataFrame:
     """The answers to all questions that `planner.obstacle_to_plain_sql` lets through, as ANSWER_SCHEMA."""
     alike: dict[tuple[str, Layout], list[Question]] = defaultdict(list)
     for question in plan.questions.values():
@@ -38,12 +38,12 @@ def plain_answers(publications: DataFrame, plan: Plan, complete: Collection[str]
     answers = []
     for (topic, layout), questions in alike.items():
         of_topic = publications.where(f"topic = {spark_literal(topic)}")
-        answers.append(_answered(of_topic, plan, layout, questions, complete))
+        answers.append(_answered(of_topic, plan, layout, questions, known))
     return reduce(DataFrame.unionAll, answers)
 
 
 def _answered(
-    publications: DataFrame, plan: Plan, layout: Layout, questions: list[Question], complete: Collection[str]
+    publications: DataFrame, plan: Plan, layout: Layout, questions: list[Question], known: Known
 ) -> DataFrame:
     window, keys = layout.window, [column_of(name) for name in layout.group_keys]
     states = {part: f"state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
@@ -52,7 +52,7 @@ def _answered(
     # What satisfies the only question needs no second look.
     which = f"explode(array({numbered}))" if len(questions) > 1 else "0"
     # Few publications satisfy a question, so it is asked before whether they are events at all.
-    events = accepted(publications.where(" OR ".join(conditions)), plan, complete)
+    events = accepted(publications.where(" OR ".join(conditions)), plan, known)
     columns = used_columns(publications, plan)
     matched = events.selectExpr(*columns, f"{which} AS question", f"{_slice(window)} AS slice").where(
         "question IS NOT NULL"
@@ -223,8 +223,8 @@ def _told(question: Question, finished: dict[Measure, _Finished]) -> str:
             columns |= {name: finished[measure].value_column for name, measure, _ in asker.having_measures}
             condition = condition_sql(asker.having, columns.__getitem__)
             undecidable = [m for _, m, _ in asker.having_measures if finished[m].problem is not None]
-            known = "".join(f" AND {finished[m].problem_column} IS NULL" for m in undecidable)
-            worth = f"coalesce({condition}, FALSE){known}"
+            decidable = "".join(f" AND {finished[m].problem_column} IS NULL" for m in undecidable)
+            worth = f"coalesce({condition}, FALSE){decidable}"
         for output, measure, _ in asker.outputs:
             one = finished[measure]
             rows.append(_row(asker, spark_literal(output), one.value_column, one.problem_column, worth))

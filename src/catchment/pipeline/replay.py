@@ -23,7 +23,7 @@ from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.plans import SentPlan
 from catchment.pipeline.publications import Catalog, prepared
-from catchment.pipeline.statistics import complete_columns
+from catchment.pipeline.statistics import Known, known_columns
 from catchment.pipeline.topics import warn_of_absent_topics
 from catchment.pipeline.traffic import Sent, carried_by_lots, needs_lots, publications_of, traffic_of
 from catchment.pipeline.workers import prepare_workers
@@ -49,14 +49,14 @@ class Run:
     choice: Choice
     _publications: DataFrame
     _sent_plan: SentPlan
-    _complete: frozenset[str]
-    """Columns of the publications in which nothing is missing."""
+    _source: DataFrame
+    """The publications as they were given."""
     _rows: DataFrame | None = None
 
     def persist(self) -> Run:
         """The same run with everything that one pass yields kept in memory or on disk."""
         wanted = Wanted(**{"crossings": False, "origins": False, **self._for_traffic})
-        rows = shared_pass.match(self._publications, self.plan, self._sent_plan, wanted).persist()
+        rows = self._matched(wanted).persist()
         shared = Choice("shared", "one pass is kept for all results")
         return replace(self, choice=shared, _rows=rows)
 
@@ -88,14 +88,21 @@ class Run:
             return self._rows
         nothing = {"partials": False, "deliveries": False, "crossings": False, "origins": False}
         wanted = Wanted(**{**nothing, **asked})
-        return shared_pass.match(self._publications, self.plan, self._sent_plan, wanted)
+        return self._matched(wanted)
+
+    def _matched(self, wanted: Wanted) -> DataFrame:
+        return shared_pass.match(self._publications, self.plan, self._sent_plan, wanted, known=self._known)
+
+    @cached_property
+    def _known(self) -> Known:
+        return known_columns(self._source)
 
     @cached_property
     def partials(self) -> DataFrame:
         """What the shared pass makes of the publications: states by question and slice, not yet merged."""
         if self._rows is not None:
             return self._rows.where("kind = 'partial'").select(*PACKED_SCHEMA.names)
-        return shared_pass.partials(self._publications, self.plan, self._sent_plan, self._complete)
+        return shared_pass.partials(self._publications, self.plan, self._sent_plan, self._known)
 
     @cached_property
     def notifications(self) -> DataFrame:
@@ -110,7 +117,7 @@ class Run:
     @cached_property
     def _answers(self) -> DataFrame:
         if self.choice.engine == "sql":
-            return plain_answers(self._publications, self.plan, self._complete)
+            return plain_answers(self._publications, self.plan, self._known)
         return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._sent_plan, Selection())
 
     @cached_property
@@ -161,7 +168,7 @@ class Run:
             known = ", ".join(self.plan.regular_names) or "none"
             raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
         of_topic = self._publications.where(f"topic = {spark_literal(query.topic)}")
-        events = accepted(of_topic, self.plan, self._complete).where(condition_sql(query.where))
+        events = accepted(of_topic, self.plan, self._known).where(condition_sql(query.where))
         there = set(events.columns)
         names = (
             map(attribute_of, events.columns) if query.columns is None else dict.fromkeys(("event_id", *query.columns))
@@ -211,7 +218,7 @@ def replay(
     choice = choose(plan, engine)
     prepare_workers(spark.sparkContext)
     sent_plan = SentPlan.of(spark.sparkContext, plan)
-    return Run(spark, plan, overlay, strategy, choice, events, sent_plan, complete_columns(publications))
+    return Run(spark, plan, overlay, strategy, choice, events, sent_plan, publications)
 
 
 def check_arguments(publications: DataFrame, overlay: Overlay | None) -> None:

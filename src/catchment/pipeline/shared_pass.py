@@ -7,7 +7,7 @@ Partials, not events, are shuffled, and all parts of a question meet in one task
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from catchment.pipeline.acceptance import REASON, SIZE, accepted, for_a_pass, ju
 from catchment.pipeline.columns import map_in_arrow, with_attribute_names
 from catchment.pipeline.plans import SentPlan
 from catchment.pipeline.publications import event_id_type
+from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import (
     ANSWER_SCHEMA,
     PACKED_SCHEMA,
@@ -69,33 +70,38 @@ MESSAGE_SCHEMA = pa.schema(
 
 
 def match(
-    publications: DataFrame, plan: Plan, sent_plan: SentPlan, wanted: Wanted, watermark_us: int | None = None
+    publications: DataFrame,
+    plan: Plan,
+    sent_plan: SentPlan,
+    wanted: Wanted,
+    watermark_us: int | None = None,
+    known: Known = NOTHING_KNOWN,
 ) -> DataFrame:
     """Rows of `stages.wire` for prepared publications, judged or not yet."""
     schema = pass_schema(event_id_type(publications))
     if REASON not in publications.columns:
         brokers = plan.brokers if plan.has_overlay else None
-        publications = judged(publications, plan.schemas, brokers, measured=wanted.sizes)
+        publications = judged(publications, plan.schemas, brokers, known, measured=wanted.sizes)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for given in batches:
             sizes = given.column(SIZE).to_numpy() if wanted.sizes else None
-            known = Judged(given.column(REASON), sizes)
+            found = Judged(given.column(REASON), sizes)
             batch = with_attribute_names(given.drop_columns([REASON, SIZE] if wanted.sizes else [REASON]))
-            result = run_pass(sent_plan.value, batch, wanted=wanted, watermark_us=watermark_us, judged=known)
+            result = run_pass(sent_plan.value, batch, wanted=wanted, watermark_us=watermark_us, judged=found)
             yield from pass_rows(result, batch)
 
     return map_in_arrow(for_a_pass(publications, plan, wanted, watermark_us), run, schema)
 
 
-def partials(publications: DataFrame, plan: Plan, sent_plan: SentPlan, complete: Collection[str] = ()) -> DataFrame:
+def partials(publications: DataFrame, plan: Plan, sent_plan: SentPlan, known: Known = NOTHING_KNOWN) -> DataFrame:
     """The partials alone, as PACKED_SCHEMA: all that notifications need where nobody asks about traffic."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in map(with_attribute_names, batches):
             yield from map(packed, partials_of_accepted(sent_plan.value, batch))
 
-    events = accepted(publications, plan, complete).select(*used_columns(publications, plan))
+    events = accepted(publications, plan, known).select(*used_columns(publications, plan))
     return map_in_arrow(events, run, PACKED_SCHEMA)
 
 
