@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -15,7 +16,7 @@ from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import DECIMALS_ACCEPTED, RESERVED_COLUMNS, Schema, Type
 from catchment.pipeline.columns import column_of
 
-__all__ = ["Catalog", "event_id_type", "prepared"]
+__all__ = ["Catalog", "Preparation", "event_id_type", "prepared"]
 
 ANY_TOPIC = "*"
 
@@ -91,33 +92,51 @@ class Catalog:
 
 
 def prepared(publications: DataFrame, catalog: Catalog) -> DataFrame:
-    """The reserved columns and the catalog's attributes, under the names of `columns`.
+    """The reserved columns and the catalog's attributes, under the names of `columns`."""
+    return Preparation(publications, catalog).frame()
 
-    A column of another type is an error that names it.
-    """
-    given = {field.name: field.dataType for field in publications.schema}
-    if len(given) < len(publications.columns):
-        repeated = sorted(name for name in given if publications.columns.count(name) > 1)
-        raise EventError(f"publications have two columns {', '.join(repeated)}; accepted is each name once")
-    case_sensitive = all(schema.case_sensitive for schema in catalog.schemas.values())
-    meant = Schema(dict.fromkeys(given, Type.STRING), case_sensitive).resolve
-    missing = [name for name in RESERVED_COLUMNS if meant(name) not in given]
-    if missing:
-        raise EventError(
-            f"publications lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"required are {', '.join(RESERVED_COLUMNS)}, then the attributes"
+
+class Preparation:
+    """How the columns of publications become ours; a column that is missing or of another type is an error."""
+
+    def __init__(self, publications: DataFrame, catalog: Catalog) -> None:
+        given = {field.name: field.dataType for field in publications.schema}
+        if len(given) < len(publications.columns):
+            repeated = sorted(name for name in given if publications.columns.count(name) > 1)
+            raise EventError(f"publications have two columns {', '.join(repeated)}; accepted is each name once")
+        case_sensitive = all(schema.case_sensitive for schema in catalog.schemas.values())
+        meant = Schema(dict.fromkeys(given, Type.STRING), case_sensitive).resolve
+        missing = [name for name in RESERVED_COLUMNS if meant(name) not in given]
+        if missing:
+            raise EventError(
+                f"publications lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+                f"required are {', '.join(RESERVED_COLUMNS)}, then the attributes"
+            )
+        if not isinstance(given[meant("event_id")], _EVENT_ID_TYPES):
+            kind = given[meant("event_id")].simpleString()
+            raise EventError(f"column 'event_id' has type {kind}; accepted are string, bigint, int")
+        wanted = {"topic": Type.STRING, "broker": Type.STRING, "ts": Type.TIMESTAMP, **catalog.attributes}
+        self.source = publications
+        self._is_ambiguous = not case_sensitive and len({name.lower() for name in given}) < len(given)
+        self._sources = {"event_id": meant("event_id")} | {n: meant(n) for n in wanted if meant(n) in given}
+        self._casts = {"event_id": "event_id"} | {
+            name: _cast(name, column_of(name), given[source], wanted[name])
+            for name, source in self._sources.items()
+            if name != "event_id"
+        }
+
+    def frame(self, attributes: Collection[str] | None = None) -> DataFrame:
+        """All attributes, or only some of them."""
+        if attributes is None or self._is_ambiguous:
+            # By position, as Spark could not tell names apart that differ in case alone.
+            ours = {source: column_of(name) for name, source in self._sources.items()}
+            names = (ours.get(name, f"unused_{at}") for at, name in enumerate(self.source.columns))
+            return self.source.toDF(*names).selectExpr(*self._casts.values())
+        chosen = [name for name in self._sources if name in RESERVED_COLUMNS or name in attributes]
+        renamed = self.source.select(
+            *(F.col(f"`{self._sources[name].replace('`', '``')}`").alias(column_of(name)) for name in chosen)
         )
-    if not isinstance(given[meant("event_id")], _EVENT_ID_TYPES):
-        kind = given[meant("event_id")].simpleString()
-        raise EventError(f"column 'event_id' has type {kind}; accepted are string, bigint, int")
-    wanted = {"topic": Type.STRING, "broker": Type.STRING, "ts": Type.TIMESTAMP, **catalog.attributes}
-    # By position, as two names may differ in case alone, or be such as Spark's own column functions cannot find.
-    ours = {meant(name): column_of(name) for name in ("event_id", *wanted)}
-    renamed = publications.toDF(*(ours.get(name, f"unused_{at}") for at, name in enumerate(given)))
-    casts = [
-        _cast(name, column_of(name), given[meant(name)], kind) for name, kind in wanted.items() if meant(name) in given
-    ]
-    return renamed.selectExpr("event_id", *casts)
+        return renamed.selectExpr(*(self._casts[name] for name in chosen))
 
 
 def _columns_schema(publications: DataFrame, case_sensitive: bool) -> Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from catchment.model.errors import ConfigurationError, require_type
+from catchment.model.schema import Type
 from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
@@ -22,7 +23,7 @@ from catchment.pipeline.deduplication import deduplicated
 from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.plans import SentPlan
-from catchment.pipeline.publications import Catalog, prepared
+from catchment.pipeline.publications import Catalog, Preparation
 from catchment.pipeline.statistics import Known, known_columns
 from catchment.pipeline.topics import warn_of_absent_topics
 from catchment.pipeline.traffic import Sent, carried_by_lots, needs_lots, publications_of, traffic_of
@@ -47,10 +48,9 @@ class Run:
     overlay: Overlay | None
     strategy: Strategy
     choice: Choice
-    _publications: DataFrame
+    _preparation: Preparation
+    _deduplicate: bool
     _sent_plan: SentPlan
-    _source: DataFrame
-    """The publications as they were given."""
     _rows: DataFrame | None = None
 
     def persist(self) -> Run:
@@ -95,7 +95,27 @@ class Run:
 
     @cached_property
     def _known(self) -> Known:
-        return known_columns(self._source)
+        return known_columns(self._preparation.source)
+
+    @cached_property
+    def _publications(self) -> DataFrame:
+        """Prepared publications, with the attributes that somebody asks about or that may be wrong."""
+        if not self._known.finite or self.overlay is not None:
+            return self._prepared(None)
+        doubtful = {
+            name
+            for schema in self.plan.schemas.values()
+            for name, kind in schema.attributes.items()
+            if kind in (Type.FLOAT, Type.TIMESTAMP) and name not in self._known.finite
+        }
+        return self._prepared(doubtful.union(self.plan.attributes))
+
+    def _prepared(self, attributes: Collection[str] | None) -> DataFrame:
+        events = self._preparation.frame(attributes)
+        if not self._deduplicate:
+            return events
+        brokers = self.plan.brokers if self.plan.has_overlay else None
+        return deduplicated(judged(events, self.plan.schemas, brokers, self._known, measured=False)).drop(REASON)
 
     @cached_property
     def partials(self) -> DataFrame:
@@ -167,7 +187,7 @@ class Run:
         if query is None:
             known = ", ".join(self.plan.regular_names) or "none"
             raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
-        of_topic = self._publications.where(f"topic = {spark_literal(query.topic)}")
+        of_topic = self._prepared(None).where(f"topic = {spark_literal(query.topic)}")
         events = accepted(of_topic, self.plan, self._known).where(condition_sql(query.where))
         there = set(events.columns)
         names = (
@@ -210,15 +230,12 @@ def replay(
     catalog = Catalog.of(schema, publications)
     asked = listed(subscriptions)
     plan = compile_plan((Active(one) for one in asked), catalog.schemas, overlay, open_topics=catalog.is_open)
-    events = prepared(publications, catalog)
+    preparation = Preparation(publications, catalog)
     warn_of_absent_topics(asked, publications)
-    if deduplicate:
-        brokers = overlay.brokers if overlay is not None else None
-        events = deduplicated(judged(events, catalog.schemas, brokers, measured=False)).drop(REASON)
     choice = choose(plan, engine)
     prepare_workers(spark.sparkContext)
     sent_plan = SentPlan.of(spark.sparkContext, plan)
-    return Run(spark, plan, overlay, strategy, choice, events, sent_plan, publications)
+    return Run(spark, plan, overlay, strategy, choice, preparation, deduplicate, sent_plan)
 
 
 def check_arguments(publications: DataFrame, overlay: Overlay | None) -> None:
