@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp, parse_one
 
-from catchment.model.condition import SubscriptionSql
+from catchment.model.dialect import SubscriptionSql
 
 Truth = bool | None
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {

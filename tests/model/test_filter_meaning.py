@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catchment.model.condition import SubscriptionSql
 from catchment.model.constraint import Constraint
+from catchment.model.dialect import SubscriptionSql
 from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import EVERY_EVENT, NO_EVENT, Filter
 from catchment.model.rendering import filter_sql, literal_sql, name_sql

@@ -20,7 +20,7 @@ import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 
 import catchment
-from catchment.model.condition import SubscriptionSql
+from catchment.model.dialect import SubscriptionSql
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Subscription
 from catchment.stages import Active, compile_plan

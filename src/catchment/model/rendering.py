@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from catchment.model.condition import SubscriptionSql
 from catchment.model.constraint import ANYTHING, NOT_NULL, NULL, Constraint, Pattern, Range, Scalar, prefix_of
+from catchment.model.dialect import SubscriptionSql
 from catchment.model.filter import Conjunction, Filter
 from catchment.model.schema import Schema, Type
 from catchment.model.times import timestamp_text

@@ -10,8 +10,9 @@ from sqlglot import exp
 from sqlglot import parse as _parse
 from sqlglot.errors import SqlglotError
 
-from catchment.model.condition import ConditionReader, SubscriptionSql, column_name, first_line, sql_text
+from catchment.model.condition import ConditionReader, column_name
 from catchment.model.constraint import ANYTHING, Constraint
+from catchment.model.dialect import SubscriptionSql, first_line, sql_text
 from catchment.model.errors import FilterError, SubscriptionError
 from catchment.model.filter import EVERY_EVENT, Filter
 from catchment.model.operators import OPERATORS, Measure
