@@ -104,3 +104,4 @@ def test_a_stream_reports_what_the_oracle_does_and_goes_on(
     job.end()
     check(job, MORE)
     assert job.status()["events"] == len(EVENTS)
+    assert job.status()["overflows"] == job.overflows.count()

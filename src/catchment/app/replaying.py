@@ -177,6 +177,8 @@ def replay_job(
         quarantined = 0 if opened.quarantined is None else opened.quarantined.count()
     if run.choice.engine == "shared" or configuration.overlay is not None or run.plan.regular_names:
         run = run.persist()
+    else:
+        run = run.persist_answers()
     if run.choice.engine == "shared":
         starting = time.monotonic()
         with steps.step("Python workers started"):
@@ -186,6 +188,7 @@ def replay_job(
     with steps.step("subscriptions answered"):
         kept = {
             "notifications": run.notifications,
+            "overflows": run.overflows,
             "deliveries": run.deliveries,
             "rejected": run.rejected,
             "traffic": run.traffic,
@@ -204,6 +207,7 @@ def replay_job(
                 subscriptions,
                 notifications=kept["notifications"].toArrow(),
                 deliveries=kept["deliveries"].toArrow(),
+                overflows=kept["overflows"].toArrow(),
                 schema=configuration.topics or None,
                 overlay=configuration.overlay,
                 deduplicate=options.deduplicate,
@@ -220,6 +224,7 @@ def replay_job(
         "questions": len(run.plan.questions),
         "answered by": str(run.choice).removeprefix("answered by "),
         "notifications": counts["notifications"],
+        "values beyond their type": counts["overflows"] or None,
         "deliveries": counts["deliveries"],
         "placement": options.placement if configuration.overlay is not None else None,
         "seconds starting": round(started_seconds, 2),

@@ -230,7 +230,9 @@ def _take_up(running: Job, watched: Watched, console: Console, changes: list[str
 def _status_line(status: dict[str, Any]) -> Text:
     watermark = status.get("watermark_us")
     until = "" if watermark is None else f", watermark {timestamp_text(watermark)[:19]}"
-    counts = "  ".join(f"{status[name]:,} {name}" for name in ("events", "dropped", "rejected") if name in status)
+    always, if_any = ("events", "dropped", "rejected"), ("repeated", "overflows")
+    shown = [name for name in (*always, *if_any) if name in status and (name in always or status[name])]
+    counts = "  ".join(f"{status[name]:,} {name}" for name in shown)
     return Text(f"batch {status.get('batch', '-')}, version {status.get('version', '-')}{until}   {counts}")
 
 

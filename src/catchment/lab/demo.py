@@ -165,6 +165,7 @@ def run_demo(
     with steps.step("all subscriptions answered in one pass"):
         notifications = run.notifications.toArrow()
         deliveries = run.deliveries.toArrow()
+        overflows = run.overflows.toArrow()
     seconds = time.monotonic() - answering
     with steps.step("what each link carries under late and under early"):
         links = carried_links(run, overlay)
@@ -178,6 +179,7 @@ def run_demo(
             chosen,
             notifications=notifications.filter(pc.is_in(notifications.column("subscription"), value_set=names)),
             deliveries=deliveries.filter(pc.is_in(deliveries.column("subscription"), value_set=names)),
+            overflows=overflows.filter(pc.is_in(overflows.column("subscription"), value_set=names)),
             schema={"traffic": TRAFFIC_SCHEMA},
         )
     totals = [sum(link[2] for link in links), sum(link[3] for link in links)]

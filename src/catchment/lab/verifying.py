@@ -38,6 +38,7 @@ def verify(
     *,
     notifications: pa.Table,
     deliveries: pa.Table,
+    overflows: pa.Table,
     schema: Mapping[str, Schema] | Schema | None = None,
     overlay: Overlay | None = None,
     deduplicate: bool = False,
@@ -52,16 +53,16 @@ def verify(
     for at in range(count):
         asked = list(subscriptions[at::count])
         names = pa.array([one.name for one in asked], pa.string())
-        told, sent = (
+        results = [
             _packed(table.filter(pc.is_in(table.column("subscription"), value_set=names)))
-            for table in (notifications, deliveries)
-        )
-        parts.append((asked, told, sent))
+            for table in (notifications, deliveries, overflows)
+        ]
+        parts.append((asked, results))
 
-    def compare(part: tuple[list[Subscription], bytes, bytes]) -> tuple[int, int, list[str]]:
-        asked, told, sent = part
+    def compare(part: tuple[list[Subscription], list[bytes]]) -> tuple[int, int, list[str]]:
+        asked, results = part
         answer = oracle(_unpacked(shipped.value), subscriptions=asked, schema=schema, deduplicate=deduplicate)
-        return len(answer.lines), len(answer.delivered), differences(answer, _unpacked(told), _unpacked(sent))
+        return len(answer.lines), len(answer.delivered), differences(answer, *map(_unpacked, results))
 
     compared = context.parallelize(parts, count).map(compare).collect()
     shipped.unpersist()

@@ -183,7 +183,8 @@ class MicroBatches:
         if traffic is not None:
             transitions = before.transitions + traffic.transitions
             after = msgspec.structs.replace(after, transitions=transitions, placing=self._placed)
-        self._deliver(rows, traffic, partials, sent_plan, selection, batch, present)
+        overflown = self._deliver(rows, traffic, partials, sent_plan, selection, batch, present)
+        after = msgspec.structs.replace(after, overflows=before.overflows + overflown)
         after = self._compacted(after, plan, sent_plan)
         self.journal.write_ledger(after)
         self.journal.forget(batch - 1, {state.folder for state in (*before.live, *after.live)})
@@ -215,18 +216,18 @@ class MicroBatches:
         batch = last.batch + 1
         plan, sent_plan = self._plan(last.version, last)
         traffic = self._traffic(plan, None, [], last, batch, None)
+        overflows = last.overflows
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
             partials = self._partials(list(last.live), "", selection, last.watermark_us)
-            self._deliver(self._rows([]), traffic, partials, sent_plan, selection, batch, set())
+            overflows += self._deliver(self._rows([]), traffic, partials, sent_plan, selection, batch, set())
         elif traffic is not None and traffic.partials is not None:
             self._deliver(self._rows([]), traffic, None, sent_plan, None, batch, set())
         transitions = last.transitions + (0 if traffic is None else traffic.transitions)
-        self.journal.write_ledger(
-            msgspec.structs.replace(
-                last, batch=batch, live=(), seen=None, placing=None, ended=True, transitions=transitions
-            )
-        )
+        counts = {"transitions": transitions, "overflows": overflows}
+        ended = msgspec.structs.replace(last, batch=batch, live=(), seen=None, placing=None, ended=True, **counts)
+        self.journal.write_ledger(ended)
+        self.last = ended
 
     # -- one step each --------------------------------------------------------------------------------------------
 
@@ -393,7 +394,8 @@ class MicroBatches:
         selection: Selection | None,
         batch: int,
         present: set[str],
-    ) -> None:
+    ) -> int:
+        """Hand everything that a batch yields to the sink; how many values were beyond their type."""
         answers, sent = self._empty(ANSWER_SCHEMA), None
         kept: list[DataFrame] = []
         revision = batch if self.revises else 0
@@ -407,7 +409,8 @@ class MicroBatches:
                 answers, sent = shared_pass.answers_of(both), shared_pass.messages_of(both)
                 kept.append(both)
         overflows = shared_pass.overflows_of(answers)
-        if kept and overflows.count():
+        overflown = overflows.count() if kept else 0
+        if overflown:
             present = present | {"overflows"}
         traffic = self._empty(LINK_TRAFFIC_SCHEMA)
         if self.overlay is not None and carried is not None:
@@ -427,6 +430,7 @@ class MicroBatches:
         self.sink.write(results, batch)
         for frame in kept:
             frame.unpersist()
+        return overflown
 
     def _empty(self, schema: Any) -> DataFrame:
         return self.spark.createDataFrame([], from_arrow_schema(schema))

@@ -131,6 +131,8 @@ class Ledger(msgspec.Struct, frozen=True):
     rejected: int = 0
     repeated: int = 0
     """Publications left out as repeats of an event."""
+    overflows: int = 0
+    """Values reported as beyond their type."""
     transitions: int = 0
     """How often brokers have changed their mind under the placement."""
     ended: bool = False

@@ -52,13 +52,18 @@ class Run:
     _deduplicate: bool
     _sent_plan: SentPlan
     _rows: DataFrame | None = None
+    _keeps_answers: bool = False
 
     def persist(self) -> Run:
         """The same run with everything that one pass yields kept in memory or on disk."""
         wanted = Wanted(**{"crossings": False, "origins": False, **self._for_traffic})
         rows = self._matched(wanted).persist()
         shared = Choice("shared", "one pass is kept for all results")
-        return replace(self, choice=shared, _rows=rows)
+        return replace(self, choice=shared, _rows=rows, _keeps_answers=True)
+
+    def persist_answers(self) -> Run:
+        """The same run, which computes `notifications` and `overflows` together and keeps both."""
+        return replace(self, _keeps_answers=True)
 
     @property
     def placement(self) -> str:
@@ -73,6 +78,8 @@ class Run:
     def unpersist(self) -> None:
         if self._rows is not None:
             self._rows.unpersist()
+        if self._keeps_answers and "_answers" in self.__dict__:
+            self._answers.unpersist()
 
     @property
     def _for_traffic(self) -> dict[str, Any]:
@@ -137,8 +144,11 @@ class Run:
     @cached_property
     def _answers(self) -> DataFrame:
         if self.choice.engine == "sql":
-            return plain_answers(self._publications, self.plan, self._known)
-        return shared_pass.finish(shared_pass.partials_by_question(self.partials), self._sent_plan, Selection())
+            answers = plain_answers(self._publications, self.plan, self._known)
+        else:
+            partials = shared_pass.partials_by_question(self.partials)
+            answers = shared_pass.finish(partials, self._sent_plan, Selection())
+        return answers.persist() if self._keeps_answers else answers
 
     @cached_property
     def deliveries(self) -> DataFrame:

@@ -256,6 +256,7 @@ class Job:
             "dropped": last.dropped,
             "rejected": last.rejected,
             "repeated": last.repeated,
+            "overflows": last.overflows,
             "transitions": last.transitions,
             "live_folders": len(last.live),
             "subscriptions": len(self._work.journal.active(self._work.journal.version)),
