@@ -95,7 +95,7 @@ def test_example_4_intermediate_results_whole_and_in_two_parts() -> None:
         def shown(made: object) -> object:
             if operator == "median":  # noqa: B023
                 return state.values(made, Type.FLOAT)  # type: ignore[union-attr, arg-type] # noqa: B023
-            count, total, carry = made  # type: ignore[misc]
+            count, total, carry, _ = made  # type: ignore[misc]
             return (count, total + carry)
 
         assert shown(collected(VALUES)) == whole
