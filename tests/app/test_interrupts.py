@@ -93,10 +93,10 @@ def test_while_modules_are_imported(command: str, tmp_path: Path) -> None:
     ("command", "moment"),
     [
         ("replay", has_java),
-        ("replay", has_printed("Spark started")),
-        ("replay", has_printed("Python workers started")),
         ("run", has_printed("Spark started")),
-        ("demo", has_printed("events made")),
+        pytest.param("replay", has_printed("Spark started"), marks=pytest.mark.long),
+        pytest.param("replay", has_printed("Python workers started"), marks=pytest.mark.long),
+        pytest.param("demo", has_printed("events made"), marks=pytest.mark.long),
     ],
 )
 def test_while_spark_starts_and_works(command: str, moment: Moment, tmp_path: Path) -> None:

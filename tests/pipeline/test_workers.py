@@ -65,6 +65,7 @@ def told(driver: Path | str, folder: Path, *sys_path: str, **environment: str) -
     return found
 
 
+@pytest.mark.long
 def test_workers_of_another_python_get_that_of_the_driver_or_name_what_they_lack(
     bare_python: Path, tmp_path: Path
 ) -> None:

@@ -87,9 +87,6 @@ class Story:
         values = (one for _, one in wish.values if one.output == output)
         return [(one.start_us / SECOND_US, one.problem or one.exact) for one in values]
 
-    def counters(self, broker: str) -> dict[str, int]:
-        return dict(self.world.nodes[broker].broker.counters)
-
     def check(self) -> None:
         """In the end, when silence has closed every window, all is as it should be."""
         self.world.run()
