@@ -128,7 +128,10 @@ def _value(draw: random.Random, kind: Kind, tame: bool) -> Any:
         return _text(draw)
     if kind.family == "time":
         time_us = times_of(draw, 1)[0]
-        return time_us // DAY_US if kind.spark == "date" else time_us
+        if kind.spark == "date":
+            # Days of the years 1 to 9999; with a day beyond them, every event of the table would be refused.
+            return min(max(time_us // DAY_US, moment_us("0001-01-01") // DAY_US), moment_us("9999-12-31") // DAY_US)
+        return time_us
     if kind.spark.startswith("decimal"):
         return Decimal(draw.choice([0, 100, 1, -1, 125, 999_999_999_999, draw.randint(-5000, 5000)])).scaleb(-3)
     return _real(draw, kind.spark == "float", tame)
