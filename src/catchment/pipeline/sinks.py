@@ -1,4 +1,4 @@
-"""Where a stream's results go. A sink may be called again with the same batch: what it does must not add up.
+"""Where a stream's results go. A sink may be called again with the same batch, so sinks must be idempotent.
 
 Each is called on the driver, once a micro-batch, before the batch is committed.
 """

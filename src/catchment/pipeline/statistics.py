@@ -31,12 +31,12 @@ COLUMNS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Columns of which it is known, by their names in the publications."""
+    """What is known of columns before Spark reads them, by their names in the publications."""
 
     complete: frozenset[str] = frozenset()
-    """that nothing is missing in them,"""
+    """Columns without a null."""
     finite: frozenset[str] = frozenset()
-    """that no value is NaN or infinite."""
+    """Columns without a NaN or an infinity."""
 
 
 NOTHING_KNOWN = Known()
@@ -60,7 +60,7 @@ def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
         for path in paths:
             file = pq.ParquetFile(path)
             for group in range(file.num_row_groups):
-                found = [name for some in batched(found, COLUMNS_AT_ONCE) for name in _finite_in(file, group, some)]
+                found = [name for some in _batched(found, COLUMNS_AT_ONCE) for name in _finite_in(file, group, some)]
     except (OSError, pa.ArrowInvalid):
         return frozenset()
     return frozenset(found)
@@ -79,7 +79,7 @@ def _finite_in(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterat
             yield name
 
 
-def batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+def _batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     return (names[begin : begin + size] for begin in range(0, len(names), size))
 
 

@@ -17,8 +17,8 @@ from catchment.model.filter import Filter
 from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer
 from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
 from catchment.model.schema import Type
+from catchment.model.states import UP
 from catchment.model.times import microseconds
-from catchment.stages import kernels
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
 from catchment.stages.plan import Asker, Plan, Question
@@ -251,7 +251,7 @@ def _scaled(values: npt.NDArray[np.float64], windows: Windows, chosen: Ints) -> 
     is_down = windows.low[chosen] > 0
     if is_down.any():
         with np.errstate(over="ignore"):
-            values[is_down] *= kernels.UP
+            values[is_down] *= UP
     return values
 
 

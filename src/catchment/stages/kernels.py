@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from catchment.model.states import DOWN, UP
+from catchment.model.states import DOWN
 
-__all__ = ["CODES", "DOWN", "UP", "accumulate", "slide", "union_over", "windows_over"]
+__all__ = ["CODES", "accumulate", "slide", "union_over", "windows_over"]
 
 TALLY, WHOLE_TOTAL, REAL_TOTAL, MOMENTS, LOWEST, HIGHEST, LOWEST_REAL, HIGHEST_REAL, BLOB = range(9)
 CODES = {
