@@ -16,7 +16,7 @@ demo: $(VENV) ## see it work
 	$(BIN)/catchment demo
 
 test: lint typecheck ## all checks and tests, as in CI
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-long: $(VENV) ## the thousand seeds, the fuzzing and the soak
 	$(BIN)/pytest -m long
