@@ -37,6 +37,11 @@ ODD_WINDOWS = [
 ]
 
 
+def other_case(name: str) -> str:
+    """With its ASCII letters in the other case; Java and Python disagree about some of the others."""
+    return "".join(letter.swapcase() if letter.isascii() else letter for letter in name)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of the table, and its name in the reference."""
@@ -47,9 +52,9 @@ class Column:
     tame: bool
     reference: str
 
-    @property
-    def subject(self) -> Subject:
-        return Subject(quoted(self.name), self.kind.family, self.pool, self.reference, self.kind)
+    def subject(self, *, in_other_case: bool = False) -> Subject:
+        name = other_case(self.name) if in_other_case else self.name
+        return Subject(quoted(name), self.kind.family, self.pool, self.reference, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ class Drawn:
     having: Condition | None = None
     having_measures: tuple[tuple[str, Measure], ...] = ()
     """By the text that HAVING uses."""
+    in_other_case: bool = False
+    """Whether WHERE and GROUP BY write names in another case than the table."""
 
     @property
     def sql(self) -> str:
@@ -85,7 +92,8 @@ class Drawn:
         if self.where is not None:
             text += f"\n {self._word('WHERE')} {sql(self.where)}"
         if self.window is not None:
-            groups = self._mixed([self.window.text, *(quoted(key.name) for key in self.keys)])
+            names = [other_case(key.name) if self.in_other_case else key.name for key in self.keys]
+            groups = self._mixed([self.window.text, *map(quoted, names)])
             text += f" -- it's a comment\n {self._word('GROUP BY')} {', '.join(groups)}"
         return text if self.having is None else f"{text} {self._word('HAVING')} {sql(self.having)}"
 
@@ -132,7 +140,11 @@ def drawn_case(seed: int, *, overflows: bool, subscription_count: int = 24) -> C
     deduplicate = draw.random() < 0.2
     table, usable = _table(draw, columns, topics, count, deduplicate)
     names = [f"s{at}{draw.choice(ENDINGS)}" for at in range(subscription_count)]
-    asked = tuple(_subscription(draw, name, topics, usable, overflows) for name in names)
+    may_differ = settings["spark.sql.caseSensitive"] == "false"
+    asked = tuple(
+        _subscription(draw, name, topics, usable, overflows, in_other_case=may_differ and at % 3 == 0)
+        for at, name in enumerate(names)
+    )
     # Which of two equal ids is the repeat depends on the order of arrival, so that they come in one batch.
     batch_count = 1 if deduplicate else draw.choice([1, 1, 2])
     partition_count = draw.choice([1, 2, 5])
@@ -238,10 +250,17 @@ def _window(draw: random.Random) -> Window:
 
 
 def _subscription(
-    draw: random.Random, name: str, topics: Sequence[str], columns: Sequence[Column], overflows: bool
+    draw: random.Random,
+    name: str,
+    topics: Sequence[str],
+    columns: Sequence[Column],
+    overflows: bool,
+    *,
+    in_other_case: bool,
 ) -> Drawn:
     topic = draw.choice(topics) if draw.random() < 0.97 else "nobody"
-    where = drawn_condition(draw, [column.subject for column in columns]) if draw.random() < 0.75 else None
+    subjects = [column.subject(in_other_case=in_other_case) for column in columns]
+    where = drawn_condition(draw, subjects) if draw.random() < 0.75 else None
     if draw.random() < 0.25:
         wanted = draw.sample(columns, draw.choice([0, 0, 1, min(4, len(columns))]))
         return Drawn(name, topic, where, columns=tuple(wanted))
@@ -260,7 +279,8 @@ def _subscription(
         }
         used |= {quoted(alias): used[m.text] for alias, m in outputs if alias and m.text in used}
         having = _having(draw, used, keys)
-    return Drawn(name, topic, where, (), _window(draw), tuple(keys), outputs, having, tuple(used.items()))
+    window = _window(draw)
+    return Drawn(name, topic, where, (), window, tuple(keys), outputs, having, tuple(used.items()), in_other_case)
 
 
 def _alias(draw: random.Random, at: int, measure: Measure) -> str:
@@ -292,7 +312,7 @@ def _measure(
 
 
 def _having(draw: random.Random, measures: dict[str, Measure], keys: Sequence[Column]) -> Condition | None:
-    subjects = [key.subject for key in keys]
+    subjects = [key.subject() for key in keys]
     for text, measure in measures.items():
         pool: dict[Family, list[Any]] = {
             "bool": [True, False],

@@ -46,8 +46,6 @@ def found_in(spark: SparkSession, case: Case, engines: Sequence[str]) -> list[st
 
 REFUSED_BY_NAME = (
     "disjuncts",
-    "IS NOT DISTINCT FROM",
-    "AS DECIMAL",
     "different forms",
     "accepted are integers from",
     "HAVING is never true",
