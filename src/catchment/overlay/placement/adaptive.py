@@ -14,7 +14,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from catchment.overlay.placement.offers import MESSAGES, NEVER, PERIOD_US, Bools, Cost, Floats, Ints, Offer, Placement
+from catchment.overlay.placement.offers import (
+    FOR_EVER,
+    MESSAGES,
+    NEVER,
+    PERIOD_US,
+    Bools,
+    Cost,
+    Floats,
+    Ints,
+    Offer,
+    Placement,
+)
 from catchment.overlay.placement.series import VALUE_BYTES, Series
 from catchment.overlay.trees import Tree
 
@@ -99,12 +110,20 @@ class Adaptive(Placement):
         publications, partials = self._analyse(now_us, horizon_us, ends)
         self._execute(ends & self._plan(publications, partials, ends))
 
-    def quiet_from_us(self) -> int:
-        """When all windows have ended of which anything was seen, and a horizon that saw the last of them."""
-        series = self.known.series
-        last = self.known.touched.max(axis=0, initial=NEVER)
-        ends_us = np.where(last > NEVER, last // series.step * series.shift_us + series.size_us, NEVER)
-        return int(ends_us.max(initial=NEVER) + 2 * self._horizon_us().max())
+    def next_sample_us(self, after_us: int) -> int:
+        """The first end of a broker's horizon that saw a publication, or the end of a window that had one."""
+        known, series = self.known, self.known.series
+        horizon_us = self._horizon_us()[known.broker_of]
+        begun_us = after_us // horizon_us * horizon_us
+        next_us = np.where(self._has_counted(), begun_us + horizon_us, FOR_EVER)
+        window = (begun_us[:, None] - series.size_us) // series.shift_us + 1
+        ends_us = np.where(known.touched // series.step >= window, window * series.shift_us + series.size_us, FOR_EVER)
+        first_us = ends_us.min(axis=1, initial=FOR_EVER)
+        return int(np.minimum(next_us, -(-first_us // horizon_us) * horizon_us).min(initial=FOR_EVER))
+
+    def _has_counted(self) -> Bools:
+        """Of each link, whether anything was counted since its horizon began."""
+        return (self.known.publications > 0) | self.known.values.any(axis=1)
 
     def tables(self) -> dict[str, Ints]:
         return {"touched": self.known.touched, "values": self.known.values}

@@ -125,9 +125,13 @@ class Placement:
     def sample(self, now_us: int) -> None:
         """A period has ended."""
 
-    def quiet_from_us(self) -> int:
-        """From when on `sample` changes nothing, unless something is offered before."""
-        return FOR_EVER
+    def next_sample_us(self, after_us: int) -> int:
+        """The first end of a period after a time at which `sample` may change anything, if nothing is offered before.
+
+        A placement that can tell saves whoever calls it from visiting every period in which nothing happens.
+        """
+        assert self.period_us is not None
+        return (after_us // self.period_us + 1) * self.period_us
 
     def tables(self) -> dict[str, Ints]:
         """What it remembers by link and series, as arrays that whoever brings it back may fill."""
@@ -142,15 +146,14 @@ class Placement:
 
 
 def sampled_until(placement: Placement, last_us: int, now_us: int) -> int:
-    """Let a placement sample at the end of each period since the last; the new last. Quiet ones are left out."""
+    """Let a placement sample at the ends of periods since the last one, where that may matter; return the new last."""
     period_us = placement.period_us
     if period_us is None:
         return last_us
     begun_us = now_us // period_us * period_us
     if last_us == NEVER:
         return begun_us
-    until_us = min(begun_us, placement.quiet_from_us())
-    while last_us < until_us:
-        last_us += period_us
-        placement.sample(last_us)
+    while (next_us := placement.next_sample_us(last_us)) <= begun_us:
+        placement.sample(next_us)
+        last_us = next_us
     return max(last_us, begun_us)

@@ -20,7 +20,7 @@ import numpy as np
 from catchment.overlay.placement.adaptive import Adaptive, Knowledge
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import tree_order
-from catchment.overlay.placement.offers import MESSAGES, PERIOD_US, Bools, Cost, Floats, Ints, Offer
+from catchment.overlay.placement.offers import FOR_EVER, MESSAGES, PERIOD_US, Bools, Cost, Floats, Ints, Offer
 from catchment.overlay.placement.series import Series
 from catchment.overlay.traffic import meets
 from catchment.overlay.trees import Tree
@@ -95,6 +95,13 @@ class Selective(Adaptive):
         self.known.begin(ends)
         self.transitions += int((wanted != self.chosen).sum())
         self.chosen = wanted
+
+    def next_sample_us(self, after_us: int) -> int:
+        """The first end of a link's horizon with a publication since the last: without one, the choice stays."""
+        horizon_us = self._horizon_us()[self.known.broker_of]
+        counted = self._has_counted() | np.array([bool(sets) for sets in self._wanted], np.bool_)
+        next_us = np.where(counted, (after_us // horizon_us + 1) * horizon_us, FOR_EVER)
+        return int(next_us.min(initial=FOR_EVER))
 
     def reach(self) -> Ints:
         """By link and series, on how many links whatever crosses as it is costs the same again; with this one."""
