@@ -1,14 +1,18 @@
 """What a stream does besides being equal to the oracle: changes, idleness, restarts, bad input."""
 
+import queue
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from catchment import ConsoleSink, Overlay, ParquetSink, Subscription, stream
 from catchment.model.errors import CheckpointError, ConfigurationError, EventError, OverlayError, SubscriptionError
+from catchment.pipeline.batches import StoppedError, await_interruption
 from catchment.pipeline.sinks import BatchResults
 from catchment.pipeline.stream import Job
 from tests.pipeline.growing import DEADLINE_S, FIRST_FILE_S, SCHEMA, Source, finished, until, until_read
@@ -440,3 +444,28 @@ def test_impossible_settings_are_refused(
 def test_a_bounded_table_is_no_stream(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="bounded DataFrame"):
         stream(spark, spark.createDataFrame([], SCHEMA), checkpoint=str(tmp_path), subscriptions=[COUNT])
+
+
+def test_what_a_stopped_batch_raises_is_short_enough_for_spark_to_search(spark: SparkSession) -> None:
+    # Spark looks for an interruption in all that a batch raises, by a pattern that recurses for every character.
+    raised: list[BaseException] = []
+    thread_ids: queue.Queue[int] = queue.Queue()
+    jvm: Any = spark.sparkContext._jvm
+
+    def wait() -> None:
+        thread_ids.put(jvm.java.lang.Thread.currentThread().getId())
+        try:
+            await_interruption(spark)
+        except StoppedError as error:
+            raised.append(error)
+
+    waiting = InheritableThread(target=wait)
+    waiting.start()
+    number = thread_ids.get(timeout=30)
+    while waiting.is_alive():
+        for thread in jvm.java.lang.Thread.getAllStackTraces().keySet().toArray():
+            if thread.getId() == number:
+                thread.interrupt()
+        waiting.join(0.1)
+    assert "java.lang.InterruptedException" in str(raised[0])
+    assert len("".join(traceback.format_exception(raised[0]))) < 2_000

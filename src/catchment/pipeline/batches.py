@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -72,6 +73,18 @@ def now_us() -> int:
 
 class StoppedError(RuntimeError):
     """A batch that Spark wanted to begin after the job was told to stop."""
+
+
+def await_interruption(spark: SparkSession) -> None:
+    """Wait for the query to be stopped: what a batch raises before that, Spark takes for a failure."""
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        jvm.java.lang.Thread.sleep(STOP_WITHIN_MS)  # in the thread of the query, which `stop` interrupts
+    except Py4JJavaError:
+        # Spark knows an interruption by this text, and its search overflows the stack where a Java trace follows.
+        raise StoppedError(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling sleep: java.lang.InterruptedException"
+        ) from None
 
 
 @dataclass
@@ -128,13 +141,8 @@ class MicroBatches:
             if not self._stopped:
                 self._run(publications, batch)
                 return
-        self._await_interruption()
+        await_interruption(self.spark)
         raise StoppedError(f"batch {batch} is left for the next start")
-
-    def _await_interruption(self) -> None:
-        """Wait for the query to be stopped: what a batch raises before that, Spark takes for a failure."""
-        jvm: Any = self.spark.sparkContext._jvm
-        jvm.java.lang.Thread.sleep(STOP_WITHIN_MS)  # in the thread of the query, which `stop` interrupts
 
     def _run(self, publications: DataFrame, batch: int) -> None:
         if batch == self.last.batch:
