@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import typer
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.text import Text
