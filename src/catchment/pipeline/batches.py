@@ -158,7 +158,7 @@ class MicroBatches:
         folder = f"batch={batch}"
         self._write_rows(publications, plan, sent_plan, before, batch, folder)
         rows = self._rows([folder])
-        heard, counts, late, crossings = self._summary(rows)
+        heard, counts, late, crossings, is_large = self._summary(rows)
         moved = moved_on(
             before,
             pin,
@@ -168,7 +168,7 @@ class MicroBatches:
             expected=self.overlay.brokers if self.overlay is not None else (),
         )
         watermark_us = moved.watermark_us
-        live = self._live(before, plan, folder, heard, watermark_us)
+        live = self._live(before, plan, folder, heard, watermark_us, is_large=is_large)
         after = Ledger(
             batch=batch,
             clocks=moved.clocks,
@@ -191,7 +191,8 @@ class MicroBatches:
         if traffic is not None:
             transitions = before.transitions + traffic.transitions
             after = msgspec.structs.replace(after, transitions=transitions, placing=self._placed)
-        overflown = self._deliver(rows, traffic, partials, sent_plan, selection, batch, present)
+        is_large = is_large or any(state.is_large for state in before.live)
+        overflown = self._deliver(rows, traffic, partials, sent_plan, selection, batch, present, may_overflow=is_large)
         after = msgspec.structs.replace(after, overflows=before.overflows + overflown)
         after = self._compacted(after, plan, sent_plan)
         self.journal.write_ledger(after)
@@ -228,9 +229,12 @@ class MicroBatches:
         if not self.revises and last.live:
             selection = Selection(after_us=last.watermark_us)
             partials = self._partials(list(last.live), "", selection, last.watermark_us)
-            overflows += self._deliver(self._rows([]), traffic, partials, sent_plan, selection, batch, set())
+            is_large = any(state.is_large for state in last.live)
+            overflows += self._deliver(
+                self._rows([]), traffic, partials, sent_plan, selection, batch, set(), may_overflow=is_large
+            )
         elif traffic is not None and traffic.partials is not None:
-            self._deliver(self._rows([]), traffic, None, sent_plan, None, batch, set())
+            self._deliver(self._rows([]), traffic, None, sent_plan, None, batch, set(), may_overflow=False)
         transitions = last.transitions + (0 if traffic is None else traffic.transitions)
         counts = {"transitions": transitions, "overflows": overflows}
         ended = msgspec.structs.replace(last, batch=batch, live=(), seen=None, placing=None, ended=True, **counts)
@@ -307,8 +311,12 @@ class MicroBatches:
             return self.spark.createDataFrame([], self._schema)
         return self.spark.read.schema(self._schema).parquet(*paths)
 
-    def _summary(self, rows: DataFrame) -> tuple[dict[str, tuple[int, int]], dict[str, int], dict[str, int], list[int]]:
-        """Clocks heard; how many events were dropped, rejected, repeated and delivered; drops by broker; crossings."""
+    def _summary(
+        self, rows: DataFrame
+    ) -> tuple[dict[str, tuple[int, int]], dict[str, int], dict[str, int], list[int], bool]:
+        """Clocks heard; how many events were dropped, rejected, repeated and delivered; drops by broker; crossings;
+        whether a total might pass its type."""
+        is_large = False
         heard: dict[str, tuple[int, int]] = {}
         counts = {"dropped": 0, "rejected": 0, "repeated": 0, "deliveries": 0}
         late: dict[str, int] = {}
@@ -321,6 +329,8 @@ class MicroBatches:
             if row.kind == "clock":
                 latest, count = heard.get(row.name, (row.numbers[0], 0))
                 heard[row.name] = (max(latest, row.numbers[0]), count + row.numbers[1])
+            elif row.kind == "large":
+                is_large = True
             elif row.kind == "crossing":
                 crossings += row.numbers
             elif row.kind == "refused" and row.name == REPEATED:
@@ -329,17 +339,25 @@ class MicroBatches:
                 counts[_COUNTED_AS[row.kind]] += row.size
                 if row.kind == "late":
                     late[row.name] = late.get(row.name, 0) + row.size
-        return heard, counts, late, crossings
+        return heard, counts, late, crossings, is_large
 
     def _live(
-        self, before: Ledger, plan: Plan, folder: str, heard: dict[str, tuple[int, int]], watermark_us: int | None
+        self,
+        before: Ledger,
+        plan: Plan,
+        folder: str,
+        heard: dict[str, tuple[int, int]],
+        watermark_us: int | None,
+        *,
+        is_large: bool,
     ) -> tuple[LiveState, ...]:
         """The folders that windows still open need."""
         live = list(before.live)
         longest = max((question.layout.window.size_us for question in plan.questions.values()), default=0)
         if heard and longest:
             until_us = max(latest for latest, _ in heard.values()) + longest
-            live.append(LiveState(folder, until_us, known_files(self.journal.folder, f"state/{folder}")))
+            files = known_files(self.journal.folder, f"state/{folder}")
+            live.append(LiveState(folder, until_us, files, is_large))
         return tuple(state for state in live if watermark_us is None or state.until_us > watermark_us)
 
     def _selection(self, before: Ledger, after: Ledger, plan: Plan, *, anything_new: bool) -> Selection | None:
@@ -402,6 +420,8 @@ class MicroBatches:
         selection: Selection | None,
         batch: int,
         present: set[str],
+        *,
+        may_overflow: bool,
     ) -> int:
         """Hand everything that a batch yields to the sink; how many values were beyond their type."""
         answers, sent = self._empty(ANSWER_SCHEMA), None
@@ -410,14 +430,16 @@ class MicroBatches:
         if partials is not None and selection is not None:
             present = present | {"notifications"}
             if self.overlay is None:
-                answers = shared_pass.finish(partials, sent_plan, selection, revision).persist()
-                kept.append(answers)
+                answers = shared_pass.finish(partials, sent_plan, selection, revision)
+                if may_overflow:
+                    # To be counted before it is handed over, and not to be worked out twice.
+                    kept.append(answers.persist())
             else:
                 both = shared_pass.told(partials, sent_plan, selection, revision, self._words).persist()
                 answers, sent = shared_pass.answers_of(both), shared_pass.messages_of(both)
                 kept.append(both)
         overflows = shared_pass.overflows_of(answers)
-        overflown = overflows.count() if kept else 0
+        overflown = overflows.count() if kept and may_overflow else 0
         if overflown:
             present = present | {"overflows"}
         traffic = self._empty(LINK_TRAFFIC_SCHEMA)
@@ -455,7 +477,8 @@ class MicroBatches:
         self._write_state(rows.select(*fixed, *PACKED_SCHEMA.names), folder)
         until_us = max(state.until_us for state in after.live)
         files = known_files(self.journal.folder, f"state/{folder}")
-        return msgspec.structs.replace(after, live=(LiveState(folder, until_us, files),))
+        is_large = any(state.is_large for state in after.live)
+        return msgspec.structs.replace(after, live=(LiveState(folder, until_us, files, is_large),))
 
 
 def _listed(rows: DataFrame, kind: str, name: str) -> DataFrame:

@@ -103,6 +103,8 @@ class LiveState(msgspec.Struct, frozen=True):
     folder: str
     until_us: int
     files: tuple[KnownFile, ...] = ()
+    is_large: bool = False
+    """Whether a total in it might pass its type, alone or merged with others."""
 
 
 class Step(msgspec.Struct, frozen=True):

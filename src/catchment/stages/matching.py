@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from catchment.model.events import problems
 from catchment.stages.lots import LotRows, lots_of
 from catchment.stages.measuring import event_bytes
-from catchment.stages.partials import partials_of
+from catchment.stages.partials import has_large_totals, partials_of
 from catchment.stages.plan import Plan, TopicPlan
 
 __all__ = [
@@ -86,6 +86,8 @@ class PassResult:
     deliveries: list[tuple[pa.Array, pa.Array]]
     """(subscription, event id) columns."""
     partials: list[pa.RecordBatch]
+    is_large: bool
+    """Whether a total of the partials might pass its type."""
     crossings: list[Crossings]
     lots: dict[str, LotRows]
     """By topic."""
@@ -120,6 +122,7 @@ def run_pass(
     sizes = sizes if sizes is None or kept is batch else sizes[accepted]
     deliveries: list[tuple[pa.Array, pa.Array]] = []
     partials: list[pa.RecordBatch] = []
+    is_large = False
     crossings: list[Crossings] = []
     lots: dict[str, LotRows] = {}
     for topic, chosen in _by_topic(kept, plan):
@@ -138,8 +141,12 @@ def run_pass(
                 lots[topic.topic] = lots_of(topic, rows, events, slots, origins, wanted.period_us, sizes_of_rows)
         if wanted.partials:
             matched = matched or topic.matcher.rows_by_slot(rows)
-            partials += partials_of(topic, rows, matched, origins, len(plan.brokers) if wanted.origins else 1)
-    return PassResult((refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, crossings, lots)
+            found = partials_of(topic, rows, matched, origins, len(plan.brokers) if wanted.origins else 1)
+            is_large = is_large or any(has_large_totals(topic, one) for one in found)
+            partials += found
+    return PassResult(
+        (refused_rows, refused_reasons), late, _clocks(kept), deliveries, partials, is_large, crossings, lots
+    )
 
 
 def _problems(plan: Plan, batch: pa.RecordBatch) -> pa.Array | None:

@@ -24,7 +24,7 @@ from catchment.stages import kernels
 from catchment.stages.coding import Coded
 from catchment.stages.plan import Part, TopicPlan
 
-__all__ = ["PARTIAL_SCHEMA", "partials_of"]
+__all__ = ["PARTIAL_SCHEMA", "has_large_totals", "partials_of"]
 
 PARTIAL_SCHEMA = pa.schema(
     [
@@ -77,6 +77,32 @@ def partials_of(
         cells = _Cells.of(topic, columns, coded, first, matched, origins, broker_count)
         found.append(_rows(topic, cells, coded, first, _blobs(topic, columns, coded, first, matched)))
     return found
+
+
+LARGE_WHOLE, LARGE_REAL = 2**9, 1e140
+"""Totals below these, the first in 2^32, stay within their types however many of them are merged: it takes 2^22 whole
+ones to pass 64 bits, and squares of real ones are far from the largest double."""
+
+
+def has_large_totals(topic: TopicPlan, partials: pa.RecordBatch) -> bool:
+    """Whether a sum or variance of these partials might pass its type, alone or merged with others."""
+    places = np.searchsorted(topic.parts.ids, partials.column("part").to_numpy(), sorter=topic.by_id)
+    codes = topic.parts.codes[topic.by_id[places]]
+    whole = codes == kernels.WHOLE_TOTAL
+    if whole.any() and _largest(partials.column("whole"), whole) >= LARGE_WHOLE:
+        return True
+    real = (codes == kernels.REAL_TOTAL) | (codes == kernels.MOMENTS)
+    if not real.any():
+        return False
+    if max(_largest(partials.column(name), real) for name in ("real", "rest")) >= LARGE_REAL:
+        return True
+    return _largest(partials.column("low"), codes == kernels.REAL_TOTAL) > 0
+
+
+def _largest(lists: pa.Array, rows: npt.NDArray[np.bool_]) -> float:
+    """The largest magnitude in some rows of lists."""
+    values = lists.filter(pa.array(rows)).flatten().to_numpy(zero_copy_only=False)
+    return max(abs(float(values.max())), abs(float(values.min()))) if len(values) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,8 @@ class TopicPlan:
     regular: list[str]
     regular_offsets: Ints
     regular_members: Ints
+    by_id: Ints
+    """The places of parts in the order of their ids."""
     wanted_at: npt.NDArray[np.uint64]
     wanted_raw_at: npt.NDArray[np.uint64]
     """[slots, words]: the brokers with any subscription of this filter, and those with a regular one."""
@@ -291,12 +293,14 @@ class _TopicBuilder:
         for index, (number, _, broker) in enumerate(self._regular):
             members[slots[number]].append(index)
             wanted_raw[slots[number]] |= mask_of([broker], self._broker_count)
+        table = self._part_table(slots, layouts, list(measured))
         return TopicPlan(
             topic=self._topic,
             schema=self._used_schema(),
             matcher=matcher,
             layouts=layouts,
-            parts=self._part_table(slots, layouts, list(measured)),
+            parts=table,
+            by_id=np.argsort(table.ids, kind="stable"),
             measured=measured,
             questions=questions,
             asked_offsets=_offsets(asked),

@@ -6,6 +6,7 @@ delivery   subscription    events delivered  –
 refused    reason          events refused    –
 late       broker          events dropped    –
 clock      broker          –                 latest time stamp, accepted events
+large      –               –                 – (a total of the partials might pass its type)
 crossing   –               –                 per row: origin, wanted at, wanted raw at, messages, bytes
 lot        topic           –                 per lot: cell, origin, signature (2), messages, bytes
 signature  topic           –                 per signature: itself (2), wanted raw at
@@ -54,6 +55,7 @@ def pass_rows(result: PassResult, batch: pa.RecordBatch) -> list[pa.RecordBatch]
     rows += _grouped(schema, "late", batch.column("broker").take(late), ids.take(late))
     clocks = sorted(result.clocks.items())
     rows += [_row(schema, "clock", broker, numbers=list(clock)) for broker, clock in clocks]
+    rows += [_row(schema, "large", None, numbers=[])] * result.is_large
     rows += [_row(schema, "crossing", None, numbers=_flat_crossings(one)) for one in result.crossings]
     for topic, lots in result.lots.items():
         tables = zip(LOT_KINDS, lot_tables(lots), strict=True)
