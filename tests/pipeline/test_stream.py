@@ -446,6 +446,23 @@ def test_a_bounded_table_is_no_stream(spark: SparkSession, tmp_path: Path) -> No
         stream(spark, spark.createDataFrame([], SCHEMA), checkpoint=str(tmp_path), subscriptions=[COUNT])
 
 
+def test_names_in_another_case_are_the_same_columns(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    # A stream reads only columns that somebody asks about; the second is asked about while it runs.
+    asked = [
+        Subscription(name, "b1", sql=f"SELECT max({name}) FROM traffic GROUP BY window(ts, '10 seconds')")
+        for name in ("SPEED", "Vehicles")
+    ]
+    job = stream(spark, source.stream, checkpoint=str(tmp_path / "checkpoint"), subscriptions=asked[:1])
+    job.subscribe(asked[1])
+    source.publish(("a", 1), ("b", 12))
+    until(lambda: job.status()["events"] == 2, job)
+    job.end()
+    assert {(row.output, row.value) for row in job.notifications.collect()} == {
+        ("max(SPEED)", 1.0),
+        ("max(Vehicles)", 1.0),
+    }
+
+
 def test_what_a_stopped_batch_raises_is_short_enough_for_spark_to_search(spark: SparkSession) -> None:
     # Spark looks for an interruption in all that a batch raises, by a pattern that recurses for every character.
     raised: list[BaseException] = []

@@ -41,6 +41,16 @@ class Told:
     delivered: dict[str, pa.Table] = field(default_factory=dict)
 
 
+def in_files(name: str) -> str:
+    """The name of a column in files: Spark puts names into a configuration of Hadoop's, which replaces variables."""
+    return name.replace("${", "#{")
+
+
+def as_drawn(read: DataFrame, case: Case) -> DataFrame:
+    """Columns with the names that were drawn for them."""
+    return read.toDF(*case.table.column_names)
+
+
 def spark_schema(table: pa.Table) -> T.StructType:
     kinds = {kind.arrow: kind.spark for kind in KINDS}
 
@@ -49,7 +59,7 @@ def spark_schema(table: pa.Table) -> T.StructType:
             return T.DecimalType(given.precision, given.scale)
         return T._parse_datatype_string(kinds[given])
 
-    return T.StructType([T.StructField(one.name, of(one.type)) for one in table.schema])
+    return T.StructType([T.StructField(in_files(one.name), of(one.type)) for one in table.schema])
 
 
 @contextmanager
@@ -59,13 +69,14 @@ def published(case: Case) -> Iterator[Path]:
         folder = Path(name) / "in"
         folder.mkdir()
         count = -(-max(len(case.table), 1) // case.batch_count)
+        table = case.table.rename_columns(list(map(in_files, case.table.column_names)))
         for number in range(case.batch_count):
-            pq.write_table(case.table.slice(number * count, count), folder / f"{number}.parquet")
+            pq.write_table(table.slice(number * count, count), folder / f"{number}.parquet")
         yield folder
 
 
 def raw_publications(spark: SparkSession, case: Case, folder: Path) -> DataFrame:
-    return spark.read.schema(spark_schema(case.table)).parquet(str(folder))
+    return as_drawn(spark.read.schema(spark_schema(case.table)).parquet(str(folder)), case)
 
 
 def accepted_by(case: Case) -> tuple[list[Subscription], dict[str, str]]:
@@ -130,7 +141,7 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
     reader = spark.readStream.schema(spark_schema(case.table)).option("maxFilesPerTrigger", 1)
     job = stream(
         spark,
-        reader.parquet(str(folder)),
+        as_drawn(reader.parquet(str(folder)), case),
         checkpoint=str(folder.parent / "checkpoint"),
         subscriptions=asked,
         lateness=LATENESS,

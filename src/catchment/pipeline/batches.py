@@ -133,7 +133,7 @@ class MicroBatches:
         if self.journal.pinned() >= 0:
             versions.add(self.journal.pin(self.journal.pinned(), Pin(0, 0, 0)).version)
         texts = {text for version in versions for text, _ in self.journal.active(version).values()}
-        return {name for text in texts for name in self._subscription(text).query.attributes}
+        return {name for text in texts for name in self.catalog.attributes_of(self._subscription(text))}
 
     def run(self, publications: DataFrame, batch: int) -> None:
         """Called by Spark for each micro-batch, and again for the last one after a failure."""

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import DECIMALS_ACCEPTED, RESERVED_COLUMNS, Schema, Type
+from catchment.model.subscription import Subscription
 from catchment.pipeline.columns import column_of
 
 __all__ = ["Catalog", "Preparation", "event_id_type", "prepared"]
@@ -89,6 +90,11 @@ class Catalog:
                         "accepted is one type per name, as both are one column"
                     )
         return found
+
+    def attributes_of(self, subscription: Subscription) -> set[str]:
+        """The attributes that a subscription asks about, by their own names, however it writes them."""
+        schema = self.schemas.get(subscription.query.topic) or self.schemas[ANY_TOPIC]
+        return {schema.resolve(name) for name in subscription.query.attributes}
 
 
 def prepared(publications: DataFrame, catalog: Catalog) -> DataFrame:

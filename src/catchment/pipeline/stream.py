@@ -200,7 +200,7 @@ class Job:
         catalog = self._work.catalog
         compile_plan([Active(subscription)], catalog.schemas, self._work.overlay, open_topics=catalog.is_open)
         with self._switching:
-            self._widen(subscription.query.attributes)
+            self._widen(catalog.attributes_of(subscription))
             return self._work.journal.subscribe(subscription)
 
     def _widen(self, attributes: Iterable[str]) -> None:
