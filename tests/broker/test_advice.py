@@ -8,9 +8,9 @@ from catchment import Filter, Overlay
 from catchment.broker import messages as m
 from catchment.broker.advice import JOINPOINTS, Advice
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.frames import Frame, encode
+from catchment.broker.inputs import Attached, Received, Woken
 from catchment.model.errors import ConfigurationError
-from tests.broker.wire import SCHEMAS, Wire
+from tests.broker.wire import SCHEMAS, Desk, Voice, Wire
 
 LINE = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 
@@ -185,20 +185,22 @@ class Ticking(Advice):
 
 
 def test_timers_and_messages_of_its_own() -> None:
-    b1, b2 = (Broker(name, {"b1", "b2"} - {name}, Settings(schemas=SCHEMAS), [Ticking()]) for name in ("b1", "b2"))
-    assert b1.timer_us() is None
-    b1.attach("c")
-    b1.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 5)
-    assert b1.timer_us() == 15
-    b1.handle_timer(14)
-    assert "woken" not in _state(b1, "ticking")
-    b1.handle_timer(15)
-    assert _state(b1, "ticking")["woken"] == ("tick", 15)
-    assert b1.timer_us() is None
-    for send in b1.take_output():
-        if send.to == "b2":
-            assert b2.receive_bytes(encode(send.frame), 20)
-    assert _state(b2, "ticking")["heard"] == ("b1", {"from": "b1"})
+    b1, b2 = (
+        Desk(Broker(name, {"b1", "b2"} - {name}, Settings(schemas=SCHEMAS), [Ticking()])) for name in ("b1", "b2")
+    )
+    assert b1.hand(Attached("c"), at_us=5).timer_us is None
+    assert b1.hand(Voice("c").says(m.AdvertiseTopic(1, "traffic")), at_us=5).timer_us == 15
+    b1.hand(Woken(), at_us=14)
+    assert "woken" not in _state(b1.broker, "ticking")
+    # Whenever it is woken, the advice sees the time that it asked for.
+    step = b1.hand(Woken(), at_us=17)
+    assert _state(b1.broker, "ticking")["woken"] == ("tick", 15)
+    assert step.timer_us is None
+    (send,) = [one for one in step.sends if one.to == "b2"]
+    assert b2.outcomes(Received(send.frames[0]), at_us=20) == ["premature"]
+    first = Voice("b1").says(m.Advertised("traffic", 1))
+    assert b2.outcomes(first, Received(send.frames[0]), at_us=20) == ["taken", "taken"]
+    assert _state(b2.broker, "ticking")["heard"] == ("b1", {"from": "b1"})
 
 
 def test_an_unknown_joinpoint_is_refused() -> None:

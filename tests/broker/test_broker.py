@@ -1,5 +1,7 @@
 """The broker: routes, answers, and what it does with what it should not get."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -8,9 +10,11 @@ from hypothesis import strategies as st
 from catchment import Filter, Overlay
 from catchment.broker import messages as m
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.frames import Frame
+from catchment.broker.client import Session
+from catchment.broker.frames import FRAME_BYTES_MAX, FrameWriter
+from catchment.broker.inputs import Attached, Detached, Input, Overrun, Parked, Received, Resumed, Room, Woken
 from catchment.model.errors import ConfigurationError
-from tests.broker.wire import SCHEMAS, Wire
+from tests.broker.wire import SCHEMAS, Desk, Voice, Wire
 
 LINE = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 PAIR = Overlay.from_links([("b1", "b2")])
@@ -66,7 +70,7 @@ def test_two_subscriptions_of_one_client_are_one_delivery() -> None:
     wire.run()
     events = [message for message in wire.heard["b2/s"] if isinstance(message, m.Delivered)]
     assert len(events) == 1
-    assert events[0].wanted == {"slow": (0, 1), "fast": (1, 2)}
+    assert {name: rows.tolist() for name, rows in events[0].wanted.items()} == {"slow": [0, 1], "fast": [1, 2]}
     assert sum("PUB" in line for line in wire.trace) == 1
 
 
@@ -99,7 +103,7 @@ def test_a_covered_subscription_is_not_told() -> None:
     wire.run()
     assert wire.trace[before:] == [
         "b3/s -> b3 subscribe narrow: SELECT * FROM traffic WHERE speed < 50",
-        "b3 -> b3/s acknowledged #3",
+        "b3 -> b3/s acknowledged #2",
     ]
     wire.unsubscribe("b3/s", "wide")
     wire.run()
@@ -205,54 +209,89 @@ def test_an_id_that_comes_again_is_the_same_event() -> None:
     assert wire.delivered("b2/s", "all") == ["x", "y", "z", "x"]
 
 
+def desk(name: str = "b1", neighbours: tuple[str, ...] = ("b2",), **settings: Any) -> Desk:
+    return Desk(Broker(name, neighbours, Settings(schemas=SCHEMAS, **settings)))
+
+
 def test_frames_from_nowhere_twice_or_too_early_change_nothing() -> None:
-    broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS))
-    stranger = Frame("b9", 1, m.Advertised("traffic", 1, 1))
-    first, third = Frame("b2", 1, m.Advertised("traffic", 1, 1)), Frame("b2", 3, m.Advertised("stock", 2, 1))
-    for frame in (stranger, first, first, third, Frame("b2", 2, m.AdvertiseTopic(1, "traffic"))):
-        assert broker.receive(frame, 1)
-    assert broker.receive_bytes(b"CFnonsense", 1)
-    assert broker.counters == {
-        "frames of strangers": 1,
-        "frames that came again": 1,
-        "frames that came too early": 1,
-        "messages out of place": 1,
-        "frames that do not decode": 1,
-    }
-    assert broker.routes("traffic").advertisers == {"b2"}
+    here, neighbour = desk(), Voice("b2")
+    first = neighbour.says(m.Advertised("traffic", 1))
+    skipped, third = neighbour.says(m.AdvertiseTopic(1, "traffic")), neighbour.says(m.Advertised("stock", 2))
+    stranger = Voice("b9").says(m.Advertised("traffic", 1))
+    step = here.hand(stranger, first, first, third, skipped, third, Received(b"CFnonsense"))
+    assert [(one.kind, one.reason[:30]) for one in step.outcomes] == [
+        ("stranger", "no 'b9' is at broker 'b1'; the"),
+        ("taken", ""),
+        ("repeated", ""),
+        ("premature", "frame 2 is missing"),
+        ("taken", ""),
+        ("taken", ""),
+        ("refused", "a frame is of version [110]; a"),
+    ]
+    assert here.broker.counters == {"messages out of place": 1, "frames that do not decode": 1}
+    assert here.broker.routes("traffic").advertisers == here.broker.routes("stock").advertisers == {"b2"}
 
 
-def test_a_full_queue_holds_back_what_would_fill_it() -> None:
-    broker = Broker("b2", ["b1", "b3"], Settings(schemas=SCHEMAS, queue_max=2))
-    broker.receive(Frame("b3", 1, m.Subscribed("traffic", 1, (Filter.parse("TRUE"),))), 0)
-    broker.attach("c")
-    broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
-    for send in broker.take_output():
-        if isinstance(send.frame.message, m.Advertised):
-            broker.receive(Frame(send.to, 1 + (send.to == "b3"), m.Confirmed(send.frame.message.change)), 0)
-    broker.take_output()
-    wire = Wire(PAIR)
-    wire.publish("b1/x", 1.0)
-    events = next(iter(wire._links.values()))[0].message.events  # type: ignore[union-attr]
-    published = [Frame("b1", n, m.Published("traffic", events)) for n in (1, 2, 3)]
-    assert [broker.receive(frame, 0) for frame in published] == [True, True, False]
-    assert broker.receive(Frame("c", 1, m.PublishEvents(2, "traffic", events)), 0)
-    sent = broker.take_output()
-    assert [str(one.frame.message) for one in sent if one.to == "c"][-1].startswith(
-        "refused #2: a queue of broker 'b2'"
-    )
-    assert broker.receive(published[2], 0)
+def test_a_frame_whose_messages_do_not_decode_does_not_stop_its_link() -> None:
+    here, neighbour = desk(), Voice("b2")
+    good = neighbour.says(m.Advertised("traffic", 1))
+    neighbour.sequence = 0
+    bad = Received(neighbour.says(m.Confirmed(1)).data.replace(b"Confirmed", b"Perfirmed"))
+    assert here.outcome(bad).kind == "refused"
+    assert here.outcome(good).kind == "repeated"
+    assert here.outcome(neighbour.says(m.Advertised("traffic", 1))).kind == "taken"
+
+
+def test_an_epoch_that_is_not_ours_is_refused() -> None:
+    here, writer = desk(), FrameWriter()
+    (data,) = writer.frames("b2", [m.Confirmed(1)], incarnation=1, epoch=2, after=0, covers=0)
+    outcome = here.outcome(Received(data))
+    assert (outcome.kind, outcome.reason) == ("refused", "a frame of 'b2' is of epoch 2; accepted is 1")
+
+
+def test_there_is_room_for_clients_events_as_long_as_no_neighbour_is_full() -> None:
+    here, left, right, client = desk("b2", ("b1", "b3")), Voice("b1"), Voice("b3"), Voice("c")
+    step = here.hand(Attached("c"), client.says(m.AdvertiseTopic(1, "traffic")))
+    changes = [message.change for message in left.hears(step) if isinstance(message, m.Advertised)]
+    here.hand(left.says(*map(m.Confirmed, changes)), right.says(*map(m.Confirmed, changes)))
+    events = pa.RecordBatch.from_pydict({"speed": [1.0]})
+    for number, (item, reply) in enumerate(
+        [
+            (Woken(), "acknowledged #2"),
+            (Room("b3", is_full=True), "refused #3: there is no room for more events beyond broker 'b2'; try again"),
+            (right.says(m.RoomChanged(True)), "refused #4"),
+            (Room("b3", is_full=False), "refused #5"),
+            (right.says(m.RoomChanged(False)), "acknowledged #6"),
+        ],
+        2,
+    ):
+        step = here.hand(item, client.says(m.PublishEvents(number, "traffic", events)))
+        assert str(client.hears(step)[-1]).startswith(reply)
+        said = [str(message) for message in left.hears(step)]
+        assert said == {3: ["FULL"], 6: ["ROOM"]}.get(number, [])
+        assert right.hears(step) == []
+    assert here.outcome(Room("b9", is_full=True)).reason == "'b9' is no neighbour of 'b2'; there are b1, b3"
+
+
+def test_events_between_brokers_are_never_refused() -> None:
+    here, left, right = desk("b2", ("b1", "b3")), Voice("b1"), Voice("b3")
+    here.hand(right.says(m.Subscribed("traffic", 1, (Filter.parse("TRUE"),))), Room("b3", is_full=True))
+    events = pa.RecordBatch.from_pydict({"event_id": ["a"], "speed": [1.0]})
+    step = here.hand(left.says(m.Published("traffic", events)))
+    assert [str(message) for message in right.hears(step)] == ["PUB traffic a"]
 
 
 def test_events_that_come_before_their_advertisement_is_acknowledged_are_refused() -> None:
-    broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS))
-    broker.attach("c")
-    broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
+    here, neighbour, client = desk(), Voice("b2"), Voice("c")
     events = pa.RecordBatch.from_pydict({"speed": [1.0]})
-    broker.receive(Frame("c", 1, m.PublishEvents(2, "traffic", events)), 0)
-    broker.receive(Frame("b2", 1, m.Confirmed(1)), 0)
-    broker.receive(Frame("c", 2, m.PublishEvents(3, "traffic", events)), 0)
-    assert [str(one.frame.message) for one in broker.take_output("c")] == [
+    step = here.hand(
+        Attached("c"),
+        client.says(m.AdvertiseTopic(1, "traffic")),
+        client.says(m.PublishEvents(2, "traffic", events)),
+        neighbour.says(m.Confirmed(1)),
+        client.says(m.PublishEvents(3, "traffic", events)),
+    )
+    assert [str(one) for one in client.hears(step)] == [
         "refused #2: the advertisement of topic 'traffic' is not acknowledged yet; "
         "accepted are events that come after that",
         "acknowledged #1",
@@ -260,33 +299,188 @@ def test_events_that_come_before_their_advertisement_is_acknowledged_are_refused
     ]
 
 
-def test_a_client_that_does_not_take_its_answers_has_to_wait() -> None:
-    broker = Broker("b1", [], Settings(schemas=SCHEMAS, queue_max=2))
-    broker.attach("c")
-    asked = [Frame("c", n, m.AdvertiseTopic(n, "traffic")) for n in (1, 2, 3)]
-    assert [broker.receive(frame, 0) for frame in asked] == [True, True, False]
-    assert len(broker.take_output("c")) == 2
-    assert broker.receive(asked[2], 0)
+def test_a_client_may_have_only_so_many_requests_that_wait() -> None:
+    here, client = desk(requests_max=2), Voice("c")
+    asked = [client.says(m.SubscribeTo(n, f"s{n}", f"SELECT * FROM traffic WHERE speed > {n}")) for n in (2, 3)]
+    step = here.hand(
+        Attached("c"),
+        Voice("b2").says(m.Advertised("traffic", 1)),
+        *asked,
+        client.says(m.AdvertiseTopic(4, "traffic")),
+    )
+    assert [str(one) for one in client.hears(step)] == [
+        "refused #4: 2 requests of 'c' wait for their answers; accepted are 2"
+    ]
 
 
-def test_a_publisher_that_does_not_take_its_own_events_is_refused_more() -> None:
-    broker = Broker("b1", [], Settings(schemas=SCHEMAS, queue_max=2))
-    broker.attach("c")
-    broker.receive(Frame("c", 1, m.AdvertiseTopic(1, "traffic")), 0)
-    broker.receive(Frame("c", 2, m.SubscribeTo(2, "mine", "SELECT * FROM traffic")), 0)
-    events = pa.RecordBatch.from_pydict({"speed": [1.0]})
-    answers = []
-    for number in (1, 2, 3):
-        answers += broker.take_output("c", (9, 0))
-        assert broker.receive(Frame("c", number, m.PublishEvents(2 + number, "traffic", events)), 0)
-    answers += broker.take_output("c", (9, 0))
-    said = [str(one.frame.message) for one in answers]
-    assert said[:4] == [f"acknowledged #{number}" for number in (1, 2, 3, 4)]
-    assert said[4].startswith("refused #5: a queue of broker 'b1' is full with 2 frames")
+# -- events that wait together --------------------------------------------------------------------------------------
+
+
+def advertising(*clients: Voice) -> Desk:
+    here = desk(neighbours=())
+    for client in clients:
+        client.hears(here.hand(Attached(client.name), client.says(m.AdvertiseTopic(1, "traffic"))))
+    return here
+
+
+def speeds(*values: Any, **more: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"speed": list(values), **more})
+
+
+def test_events_of_several_clients_are_matched_together_and_answered_apart() -> None:
+    one, two = Voice("c1"), Voice("c2")
+    here = advertising(one, two)
+    here.hand(one.says(m.SubscribeTo(2, "all", "SELECT * FROM traffic")))
+    step = here.hand(
+        one.says(m.PublishEvents(3, "traffic", speeds(1.0))),
+        two.says(m.PublishEvents(2, "traffic", speeds(2.0, 3.0)), m.PublishEvents(3, "traffic", speeds(float("nan")))),
+        one.says(m.PublishEvents(4, "traffic", speeds(4.0, nonsense=[1]))),
+        one.says(m.PublishEvents(5, "traffic", speeds(5.0))),
+    )
+    assert [str(message)[:50] for message in one.hears(step)] == [
+        "acknowledged #2",
+        "acknowledged #3",
+        "deliver traffic: all b1/1 b1/2 b1/3",
+        "refused #4: topic 'traffic' has no attribute 'nons",
+        "acknowledged #5",
+        "deliver traffic: all b1/4",
+    ][1:]
+    assert [str(message)[:50] for message in two.hears(step)] == [
+        "acknowledged #2",
+        "refused #3: an event is refused: speed is NaN or i",
+    ]
+    assert step.work["match"] == 4
+
+
+def test_a_join_ends_where_matching_or_clients_change() -> None:
+    client = Voice("c")
+    here = advertising(client)
+    step = here.hand(
+        client.says(m.PublishEvents(2, "traffic", speeds(1.0))),
+        client.says(m.SubscribeTo(3, "all", "SELECT * FROM traffic")),
+        client.says(m.PublishEvents(4, "traffic", speeds(2.0))),
+        client.says(m.UnsubscribeFrom(5, "all")),
+        client.says(m.PublishEvents(6, "traffic", speeds(3.0))),
+        Detached("c"),
+    )
+    assert step.sends == ()
+    here = advertising(client := Voice("c"))
+    step = here.hand(
+        client.says(m.PublishEvents(2, "traffic", speeds(1.0))),
+        client.says(m.SubscribeTo(3, "all", "SELECT * FROM traffic")),
+        client.says(m.PublishEvents(4, "traffic", speeds(2.0))),
+        client.says(m.UnsubscribeFrom(5, "all")),
+        client.says(m.PublishEvents(6, "traffic", speeds(3.0))),
+    )
+    assert "deliver traffic: all b1/2" in [str(message) for message in client.hears(step)]
+    assert step.work["join"] == 0
+
+
+def test_events_without_a_time_get_that_of_their_own_input() -> None:
+    client = Voice("c")
+    here = advertising(client)
+    client.hears(here.hand(client.says(m.SubscribeTo(2, "all", "SELECT ts FROM traffic"))))
+    inputs = [
+        Input(client.says(m.PublishEvents(number, "traffic", speeds(1.0))), at_us, 10 + number)
+        for number, at_us in ((3, 100), (4, 90), (5, 300))
+    ]
+    (delivered,) = [one for one in client.hears(here.broker.step(inputs)) if isinstance(one, m.Delivered)]
+    # A clock that runs backwards stands still.
+    assert delivered.events.column("ts").cast(pa.int64()).to_pylist() == [100, 100, 300]
+
+
+def test_frames_longer_than_they_may_be_are_split() -> None:
+    client = Voice("c")
+    here = advertising(client)
+    client.hears(here.hand(client.says(m.SubscribeTo(2, "all", "SELECT * FROM traffic"))))
+    texts = [f"{number}" * 400 for number in range(500)]
+    for number in range(3, 9):
+        batch = speeds(*range(500), highway=texts, event_id=[f"{number}-{at}" for at in range(500)])
+        step = here.hand(client.says(m.PublishEvents(number, "traffic", batch)))
+        assert all(len(data) <= FRAME_BYTES_MAX for send in step.sends for data in send.frames)
+        client.hears(step)
+    parts = [client.says(m.PublishEvents(number, "traffic", speeds(*range(500), highway=texts))) for number in (9, 10)]
+    step = here.hand(*parts)
+    (send,) = step.sends
+    assert len(send.frames) > 1
+    assert (send.first, send.last) == (9, 8 + len(send.frames))
+    delivered = [one for one in client.hears(step) if isinstance(one, m.Delivered)]
+    assert sum(one.events.num_rows for one in delivered) == 1_000
+    assert [row for one in delivered for row in one.wanted["all"].tolist()] == [
+        row for one in delivered for row in range(one.events.num_rows)
+    ]
+
+
+# -- clients that come and go ---------------------------------------------------------------------------------------
+
+
+def test_a_client_that_starts_anew_is_not_taken_for_a_repetition() -> None:
+    here, before, after = desk(neighbours=()), Voice("c"), Voice("c", incarnation=2)
+    here.hand(Attached("c"), before.says(m.SubscribeTo(1, "s", "SELECT * FROM traffic")))
+    assert here.outcome(Attached("c")).kind == "repeated"
+    assert here.outcome(after.says(m.SubscribeTo(1, "s", "SELECT * FROM traffic"))).kind == "stranger"
+    after = Voice("c", incarnation=2)
+    step = here.hand(Attached("c", incarnation=2), after.says(m.SubscribeTo(1, "s", "SELECT * FROM stock")))
+    assert [str(message) for message in after.hears(step)] == ["acknowledged #1"]
+    assert here.outcome(before.says(m.UnsubscribeFrom(2, "s"))).kind == "repeated"
+    assert here.outcome(Attached("c")).reason == "client 'c' is in its life 2; accepted are later ones"
+    assert list(here.broker.subscribed) == [("c", "s")]
+    assert here.broker.routes("traffic").is_empty
+
+
+def test_a_client_that_parks_gets_what_it_wants_and_resumes_in_another_life() -> None:
+    here, away, publisher = desk(neighbours=()), Voice("c"), Voice("p")
+    here.hand(
+        Attached("c", owner="ann"),
+        away.says(m.SubscribeTo(1, "s", "SELECT * FROM traffic")),
+        Attached("p"),
+        publisher.says(m.AdvertiseTopic(1, "traffic")),
+    )
+    assert here.outcome(Parked("c")).kind == "taken"
+    step = here.hand(publisher.says(m.PublishEvents(2, "traffic", speeds(1.0))))
+    assert [send.to for send in step.sends] == ["c", "p"]
+    assert here.outcome(Resumed("c", 2, owner="bob")).reason == "client 'c' does not belong to 'bob'"
+    assert here.outcome(Resumed("c", 1, owner="ann")).reason == "client 'c' was in its life 1; accepted are later ones"
+    assert here.outcome(Resumed("c", 2, owner="ann")).kind == "taken"
+    assert (
+        here.outcome(Resumed("c", 3, owner="ann")).reason == "client 'c' is not parked; accepted are clients that are"
+    )
+    back = Voice("c", incarnation=2)
+    step = here.hand(back.says(m.UnsubscribeFrom(1, "s")), publisher.says(m.PublishEvents(3, "traffic", speeds(2.0))))
+    assert [str(message) for message in back.hears(step)] == ["acknowledged #1"]
+    assert here.outcome(Parked("nobody")).reason == "no client 'nobody' is at broker 'b1'; there are c, p"
+
+
+def test_a_client_for_whom_too_much_waits_is_told_so_and_has_gone() -> None:
+    here, slow = desk(neighbours=()), Voice("c")
+    here.hand(Attached("c"), slow.says(m.SubscribeTo(1, "s", "SELECT * FROM traffic")))
+    step = here.hand(Overrun("c", 7))
+    (send,) = step.sends
+    assert send.first == 2
+    assert here.broker.routes("traffic").is_empty
+    assert here.outcome(slow.says(m.UnsubscribeFrom(2, "s"))).kind == "stranger"
+    session = Session("c")
+    assert [str(message) for message in session.receive(send.frames[0])] == ["dropped, missed 7 frames"]
+
+
+def test_a_neighbour_that_starts_anew_is_told_everything_again() -> None:
+    here, client, before, after = desk(), Voice("c"), Voice("b2"), Voice("b2", incarnation=2)
+    here.hand(before.says(m.Advertised("traffic", 1), m.Subscribed("traffic", 2, (Filter.parse("speed < 5"),))))
+    step = here.hand(
+        Attached("c"),
+        client.says(m.AdvertiseTopic(1, "traffic"), m.SubscribeTo(2, "s", "SELECT * FROM traffic WHERE speed >= 7")),
+    )
+    assert client.hears(step) == []  # b2 has not confirmed
+    step = here.hand(after.says(m.Advertised("traffic", 1)))
+    assert [str(message) for message in client.hears(step)] == ["acknowledged #1", "acknowledged #2"]
+    assert [str(message) for message in after.hears(step)] == ["AD traffic", "SUB traffic [speed >= 7.0D]", "CONFIRM 1"]
+    assert [(send.first, send.to) for send in step.sends if send.to == "b2"] == [(1, "b2")]
+    assert not here.broker.routes("traffic").wanted["b2"]
+    assert here.outcome(before.says(m.Confirmed(1))).kind == "repeated"
 
 
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="summary is 'shortest'; accepted are bound, covering, each"):
         Settings(schemas=SCHEMAS, summary="shortest")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="queue_max is 0"):
-        Settings(schemas=SCHEMAS, queue_max=0)
+    with pytest.raises(ConfigurationError, match="requests_max is 0"):
+        Settings(schemas=SCHEMAS, requests_max=0)

@@ -20,8 +20,8 @@ class Forgetful(Wire):
 
     def run(self, choose: Any = None) -> None:
         def forget_and_choose(count: int) -> int:
-            for name, broker in self.brokers.items():
-                self.brokers[name] = recalled(remembered(broker), self.settings, [COUNT()])
+            for desk in self.desks.values():
+                desk.broker = recalled(remembered(desk.broker), self.settings, [COUNT()])
             return choose(count) if choose is not None else 0
 
         super().run(forget_and_choose)
@@ -64,7 +64,7 @@ def test_it_goes_on_as_if_nothing_had_happened(steps: list, summary: str, random
 
 def test_another_format_is_refused() -> None:
     wire = Wire(LINE)
-    memory = remembered(wire.brokers["b1"]).replace(b"\xa6format\x01", b"\xa6format\x09")
-    with pytest.raises(CheckpointError, match="format 9; accepted is 1"):
+    memory = remembered(wire.brokers["b1"]).replace(b"\xa6format\x02", b"\xa6format\x09")
+    with pytest.raises(CheckpointError, match="format 9; accepted is 2"):
         recalled(memory, wire.settings)
     assert recalled(remembered(wire.brokers["b1"]), wire.settings).name == "b1"

@@ -12,7 +12,8 @@ from catchment import Overlay, Subscription, oracle, simulate
 from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.frames import Frame
+from catchment.broker.hosting import Limits
+from catchment.broker.inputs import Attached, Step
 from catchment.broker.memory import remembered
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema, Type
@@ -22,6 +23,7 @@ from catchment.simulation.clients import Client
 from catchment.simulation.options import CALM, Options
 from catchment.simulation.world import World
 from catchment.workloads import generate_traffic, traffic_subscriptions
+from tests.broker.wire import Desk, Voice
 
 SCHEMAS = {"t": Schema({"x": Type.INT, "road": Type.STRING})}
 CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
@@ -44,13 +46,11 @@ def batch_of(*events: tuple[float, int], named: str) -> pa.RecordBatch:
 class Story:
     """A chain of three brokers, with publishers wherever one publishes and a subscriber at b3."""
 
-    def __init__(
-        self, placement: str = "early", options: Options = CALM, seed: int = 0, queue_max: int = 10_000, **how: Any
-    ) -> None:
+    def __init__(self, placement: str = "early", options: Options = CALM, seed: int = 0, **how: Any) -> None:
         aggregating = AggregationOptions(placement=placement, **how)
         make = lambda: [Aggregation(SCHEMAS, aggregating)]  # noqa: E731
-        settings = Settings(schemas=SCHEMAS, queue_max=queue_max)
-        self.world = World(CHAIN, settings, seed=seed, options=options, make_advice=make, meters=True)
+        settings = Settings(schemas=SCHEMAS, meters=True)
+        self.world = World(CHAIN, settings, seed=seed, options=options, make_advice=make)
         self.subscriber = self.world.client("b3", "s")
 
     def subscribe(self, sql: str = COUNT, name: str = "s") -> str | None:
@@ -225,7 +225,7 @@ def test_windows_that_began_before_a_subscription_are_left_out() -> None:
 
 @pytest.mark.parametrize("placement", EVERY_PLACEMENT)
 def test_a_broker_that_crashes_with_partials_in_hand_goes_on_with_them(placement: str) -> None:
-    story = Story(placement, options=Options(memory_every=3))
+    story = Story(placement, options=Options(snapshot_every=3))
     story.subscribe()
     story.publish("b1", (1, 5), (2, 6))
     story.publish("b2", (3, 7))
@@ -290,35 +290,44 @@ def test_open_windows_that_take_more_memory_than_they_may_are_reported(placement
     assert "expected are 7000" in said
 
 
-def alone() -> Broker:
-    broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())])
-    broker.receive(Frame("b2", 1, m.Advertised("t", 1, 1)), 0)
-    return broker
+class Alone:
+    """One broker, whose neighbour b2 advertises and says whatever it is told to."""
 
+    def __init__(self) -> None:
+        self.broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())])
+        self._desk, self._neighbour = Desk(self.broker), Voice("b2")
+        self._desk.hand(self._neighbour.says(m.Advertised("t", 1)))
 
-def tell(broker: Broker, value: Sequence[Any], sequence: int, *, with_events: bool, now_us: int = 0) -> None:
-    body = msgspec.msgpack.encode(value)
-    assert broker.receive(Frame("b2", sequence, m.Told("aggregation", body, 0, with_events)), now_us)
+    def subscriber(self) -> Voice:
+        """A client whose subscription all know."""
+        client = Voice("b1/s")
+        self._desk.hand(Attached("b1/s"), client.says(m.SubscribeTo(1, "s", COUNT)))
+        client.hears(self._desk.hand(self._neighbour.says(m.Confirmed(1))))
+        return client
+
+    def tell(self, value: Sequence[Any]) -> Step:
+        return self._desk.hand(self._neighbour.says(m.Told("aggregation", msgspec.msgpack.encode(value))))
 
 
 def test_partials_of_an_unknown_question_are_counted_and_left_out() -> None:
-    broker = alone()
+    one = Alone()
+    broker = one.broker
     partial = ["b9/1", [], 0, 1, 40, [[0, [1, {}, []]]]]
-    tell(broker, ["flow", "t", [partial], None, 0], 1, with_events=True)
+    one.tell(["flow", "t", [partial], None, 0])
     assert broker.counters["partials of unknown subscriptions"] == 1
     assert broker.weaver.reports["partials of unknown subscriptions"] == "b9/1 from b2"
     assert broker.failures == ()
-    tell(broker, ["flow", "nowhere", [], None, 0], 2, with_events=True)
+    one.tell(["flow", "nowhere", [], None, 0])
     assert broker.counters["messages about unknown topics"] == 1
 
 
 def test_clocks_that_disagree_by_more_than_a_slice_are_reported() -> None:
-    broker = alone()
-    broker.attach("b1/s")
-    broker.receive(Frame("b1/s", 1, m.SubscribeTo(1, "s", COUNT)), 0)
-    tell(broker, ["flow", "t", [], None, 9 * SECOND_US], 1, with_events=True)
+    one = Alone()
+    broker = one.broker
+    one.subscriber()
+    one.tell(["flow", "t", [], None, 9 * SECOND_US])
     assert broker.counters["clocks that disagree by more than a slice"] == 0
-    tell(broker, ["flow", "t", [], None, 11 * SECOND_US], 2, with_events=True)
+    one.tell(["flow", "t", [], None, 11 * SECOND_US])
     assert broker.counters["clocks that disagree by more than a slice"] == 1
     said = broker.weaver.reports["clocks that disagree by more than a slice"]
     assert said == "that of b2 is at least 11000000 microseconds ahead of that of b1"
@@ -438,7 +447,8 @@ def test_a_publisher_who_comes_back_before_what_it_left_has_come(placement: str,
 @pytest.mark.parametrize("delivery", ["final", "revisions"])
 @pytest.mark.parametrize("placement", EVERY_PLACEMENT)
 def test_a_publisher_who_goes_while_its_link_is_full_takes_nothing_along(placement: str, delivery: str) -> None:
-    story = Story(placement, Options(in_flight_max=1, delay_us_max=100), queue_max=2, delivery=delivery)
+    limits = Limits(link_bytes_max=3_000)
+    story = Story(placement, Options(in_flight_max=1, delay_us_max=100, limits=limits), delivery=delivery)
     story.subscribe("SELECT count(*) FROM t GROUP BY window(ts, '1 second')")
     client = story.publisher("b2")
     story.world.cut("b2", "b3", SECOND_US // 2)
@@ -521,19 +531,18 @@ PART = ["tally", None, "int"]
     ],
 )
 def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(partial: Any) -> None:
-    broker = alone()
-    broker.attach("b1/s")
-    broker.receive(Frame("b1/s", 1, m.SubscribeTo(1, "s", COUNT)), 0)
-    broker.receive(Frame("b2", 2, m.Confirmed(1)), 0)
+    one = Alone()
+    broker = one.broker
+    client = one.subscriber()
     parts = list(broker.weaver._advice["aggregation"]._topics["t"].bases.by_key["b1/1"].parts)  # type: ignore[attr-defined]
     text = msgspec.msgpack.decode(msgspec.msgpack.encode(partial))
     if isinstance(text, list) and text[5] and isinstance(text[5][0][1][1], dict) and text[5][0][1][1]:
         text[5][0][1][1] = {parts[0]: "x"}
-    tell(broker, ["flow", "t", [text], None, 0], 1, with_events=True)
+    one.tell(["flow", "t", [text], None, 0])
     assert broker.counters["partials that do not fit"] == 1
     good = ["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]
-    tell(broker, ["flow", "t", [good], 10 * SECOND_US, 0], 2, with_events=True)
-    told = [one.frame.message for one in broker.take_output("b1/s") if isinstance(one.frame.message, m.Notified)]
+    step = one.tell(["flow", "t", [good], 10 * SECOND_US, 0])
+    told = [message for message in client.hears(step) if isinstance(message, m.Notified)]
     assert [value.publications for value in told[0].values] == [1, 1]
     assert broker.failures == ()
     assert remembered(broker)
@@ -541,14 +550,12 @@ def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(partial: Any) 
 
 @pytest.mark.parametrize("promise_us", [2**62, -(2**62), 2**63])
 def test_a_promise_of_no_time_that_there_is_closes_nothing(promise_us: int) -> None:
-    broker = alone()
-    broker.attach("b1/s")
-    broker.receive(Frame("b1/s", 1, m.SubscribeTo(1, "s", COUNT)), 0)
-    broker.receive(Frame("b2", 2, m.Confirmed(1)), 0)
-    tell(broker, ["flow", "t", [["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]], promise_us, 0], 1, with_events=True)
-    assert broker.counters["promises of no time that there is"] == 1
-    assert not [one for one in broker.take_output("b1/s") if isinstance(one.frame.message, m.Notified)]
-    assert broker.failures == ()
+    one = Alone()
+    client = one.subscriber()
+    step = one.tell(["flow", "t", [["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]], promise_us, 0])
+    assert one.broker.counters["promises of no time that there is"] == 1
+    assert not [message for message in client.hears(step) if isinstance(message, m.Notified)]
+    assert one.broker.failures == ()
 
 
 @pytest.mark.parametrize(
@@ -563,11 +570,12 @@ def test_a_promise_of_no_time_that_there_is_closes_nothing(promise_us: int) -> N
     ],
 )
 def test_a_question_that_does_not_fit_is_reported_and_left_out(asked: Any) -> None:
-    broker = alone()
-    tell(broker, ["ask", "t", [asked], 0], 2, with_events=False)
+    one = Alone()
+    broker = one.broker
+    one.tell(["ask", "t", [asked], 0])
     assert broker.counters["subscriptions that do not fit their topic"] == 1
     assert "from b2" in broker.weaver.reports["subscriptions that do not fit their topic"]
     assert broker.weaver.sizes()["aggregate subscriptions"] == 0
-    tell(broker, ["sing", "t"], 3, with_events=False)
+    one.tell(["sing", "t"])
     assert broker.counters["messages that nobody understands"] == 1
     assert broker.failures == ()

@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from catchment import Overlay
-from catchment.broker.broker import Broker, Settings
+from catchment.broker.broker import Settings
+from catchment.broker.hosting import Host, Limits
+from catchment.broker.inputs import Input, Received
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.simulation.checking import (
@@ -17,6 +19,7 @@ from catchment.simulation.checking import (
     check_emptiness,
     check_routes,
 )
+from catchment.simulation.checking import bounds as bounds_module
 from catchment.simulation.options import Options
 from catchment.simulation.stories import SCHEMAS
 from catchment.simulation.world import World
@@ -25,9 +28,9 @@ CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 
 
 def busy_world(bounds: Bounds) -> World:
-    """Ten batches follow each other through queues that hold two."""
-    settings = Settings(schemas=SCHEMAS, queue_max=2)
-    world = World(CHAIN, settings, options=Options(in_flight_max=1), watch=bounds)
+    """Ten batches follow each other over links that carry one frame, and whose outboxes hold two."""
+    options = Options(in_flight_max=1, limits=Limits(link_bytes_max=1_000))
+    world = World(CHAIN, Settings(schemas=SCHEMAS), options=options, watch=bounds)
     publisher, subscriber = world.client("b1", "p"), world.client("b3", "s")
     world.advertise(publisher, "stock")
     world.subscribe(subscriber, "all", "SELECT * FROM stock")
@@ -39,21 +42,31 @@ def busy_world(bounds: Bounds) -> World:
     return world
 
 
-def test_queues_stay_within_their_bounds() -> None:
+def test_publishers_are_refused_while_there_is_no_room_and_nothing_accepted_is_lost() -> None:
     bounds = Bounds()
     world = busy_world(bounds)
     assert list(bounds.check()) == []
     refused = [one.refused for one in world.clients["b1/p"].requests if one.refused]
     assert refused
-    assert all(said.startswith("a queue of broker 'b1' is full with 2 frames") for said in refused)
+    assert set(refused) == {"there is no room for more events beyond broker 'b1'; try again later"}
     assert len(world.clients["b3/s"].wishes["all"].received) == 10 - len(refused)
 
 
-def test_a_queue_that_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broker, "has_room_for_events", lambda *_: True)
+def test_an_outbox_that_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds_module, "FRAME_BYTES_MAX", 0)
+    monkeypatch.setattr(Host, "notices", lambda _: iter(()))
     bounds = Bounds()
-    busy_world(bounds)
-    assert "batches queued for b2" in "\n".join(bounds.check())
+    options = Options(in_flight_max=1, limits=Limits(client_bytes_max=1_000))
+    world = World(CHAIN, Settings(schemas=SCHEMAS), options=options, watch=bounds)
+    client = world.client("b1", "p")
+    world.advertise(client, "stock")
+    world.subscribe(client, "all", "SELECT * FROM stock")
+    world.run()
+    client.reads = False
+    for number in range(10):
+        world.publish(client, "stock", pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number]}))
+    world.run(world.timeline.now_us + 100_000)
+    assert "bytes that wait for b1/p" in "\n".join(bounds.check())
 
 
 def resting_world(**settings: Any) -> World:
@@ -123,11 +136,11 @@ def test_a_request_without_an_answer_and_a_strange_frame_are_seen() -> None:
     world = told_world()
     world.clients["b3/s"].requests[0].answered_us = None
     assert next(check_answers(world)).startswith("b3/s was never answered: subscribe wide")
-    world.nodes["b2"].broker.receive_bytes(b"nothing", 0)
+    world.nodes["b2"].broker.step([Input(Received(b"nothing"), 0, 0)])
     assert list(check_conduct(world)) == ["b2 counted 1 frames that do not decode"]
 
 
 def test_nobody_crashes_who_could_not_come_back() -> None:
-    world = World(CHAIN, Settings(schemas=SCHEMAS), options=Options(memory_every=None))
-    with pytest.raises(ConfigurationError, match="memory_every is None"):
+    world = World(CHAIN, Settings(schemas=SCHEMAS), options=Options(snapshot_every=None))
+    with pytest.raises(ConfigurationError, match="snapshot_every is None"):
         world.crash("b1", 1)

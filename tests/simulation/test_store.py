@@ -40,7 +40,7 @@ class Register(Advice):
 @pytest.mark.parametrize("seed", range(30))
 def test_everyone_writes_the_same_value_and_nothing_is_lost(seed: int) -> None:
     random = Random(seed)
-    options = Options(duplicates=0.2, drops=0.3, memory_every=random.choice([1, 7]))
+    options = Options(duplicates=0.2, drops=0.3, snapshot_every=random.choice([1, 7]))
     overlay = overlay_of("random tree", 5, random)
     world = World(overlay, Settings(schemas=SCHEMAS), seed=seed, options=options, make_advice=lambda: [Register()])
     expected: dict[str, int] = {}

@@ -26,6 +26,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.messages import WindowValue
@@ -73,14 +75,16 @@ class At:
         """Let the message that is about to be sent carry a value; in a joinpoint that sends."""
         self.asked.append(("attach", None, msgspec.msgpack.encode(value)))
 
-    def tell(self, neighbour: str, value: Any, *, confirmed: bool = False, with_events: bool = False) -> None:
+    def tell(
+        self, neighbour: str, value: Any, *, confirmed: bool = False, counts: tuple[str, int, int] | None = None
+    ) -> None:
         """Send a message of its own, which `on_message` of the same advice will get at the neighbour.
 
         If it must be `confirmed`, whoever set it off is answered only after it has taken effect on the neighbour's
-        side. `with_events` keeps it in order with events, and not with control.
+        side. It counts as one message of control, unless `counts` says as what kind, how many messages and bytes.
         """
         self._require(neighbour)
-        self.asked.append(("tell", neighbour, (msgspec.msgpack.encode(value), confirmed, with_events)))
+        self.asked.append(("tell", neighbour, (msgspec.msgpack.encode(value), confirmed, counts)))
 
     def publish(self, neighbour: str, topic: str, events: pa.RecordBatch, value: Any) -> None:
         """Send events that were held back, with a value attached."""
@@ -107,10 +111,6 @@ class At:
     def is_flooded(self) -> bool:
         """Whether subscriptions go everywhere, and not only towards publishers."""
         return self._here.settings.forwarding == "flooded"
-
-    def has_room(self, neighbour: str) -> bool:
-        """Whether more events may be queued for a neighbour."""
-        return self._here.has_room_towards(neighbour)
 
     def _require(self, neighbour: str) -> None:
         if neighbour not in self.neighbours:
@@ -197,9 +197,14 @@ class Advice:
         """A client wants no more of a subscription; whether this advice had seen to it."""
         return False
 
-    def on_publish(self, at: At, topic: str, events: pa.RecordBatch) -> pa.RecordBatch:
-        """Events of a client were accepted here; those that may go on. The client is told of the others."""
-        return events
+    def on_publish(
+        self, at: At, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Events of clients were accepted here, each by one of several requests: which of them may go on.
+
+        None is all of them. Clients hear of the others.
+        """
+        return None
 
     def sizes(self) -> dict[str, int]:
         """How large everything is that could grow."""

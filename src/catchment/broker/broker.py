@@ -1,20 +1,15 @@
 """The broker: a state machine that forwards events to those who want them.
 
-    receive(frame, now_us)          a frame has come; False if there is no room for what it sets off: try again later
-    receive_reply(reply, now_us)    the store has answered
-    take_output(peer, room)         frames to send, each once, in order per peer
-    take_requests()                 what to ask the store
-    timer_us()                      when it wants to be woken
-    handle_timer(now_us)            that time has come
-    attach / detach                 a client has come to this broker, or gone
+    step(inputs)    handle all that waits: an outcome for each input, frames to send, requests to the store, the timer
 
-Rule 1: no input or output, no clock, no chance: the same calls give the same frames.
-Rule 2: what goes to a neighbour is the difference to what it was last told; nothing is never told.
-Rule 3: an answer to a change, towards whoever caused it, waits for the answers of all others that it set off.
-Rule 4: peers are visited in the order of their names.
-Rule 5: events that come from a peer wait for room towards the others, never towards that peer: on a tree no circle of
-        brokers can then wait for each other. Control never waits between brokers; it is bounded where it comes in, as
-        a client may have only so many requests that are not answered.
+Rule 1: no input or output, no clock, no chance: what a broker does depends on its inputs alone, one after the other.
+Rule 2: events of one topic that wait together from one side (all clients are one) are joined and matched once; a join
+        ends at any other input.
+Rule 3: neighbours get deltas only, never an empty update.
+Rule 4: a change is acknowledged after every change that it caused is confirmed.
+Rule 5: peers are visited in the order of their names.
+Rule 6: the broker queues nothing. Whoever hosts it parks what a peer does not take yet, and says when that is too much;
+        then clients' publications are refused, and nothing else is.
 
 What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`.
 """
@@ -22,9 +17,9 @@ What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,29 +27,45 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker import neighbours, requests
 from catchment.broker.advice import Advice
-from catchment.broker.frames import Frame, decode
+from catchment.broker.frames import FrameWriter, message_bytes, opened
 from catchment.broker.ingress import Ingress
-from catchment.broker.peers import CONTROL, EVENTS, Peer
+from catchment.broker.inputs import (
+    TAKEN,
+    Attached,
+    Detached,
+    Input,
+    Outcome,
+    Overrun,
+    Parked,
+    Received,
+    Replied,
+    Resumed,
+    Room,
+    Send,
+    Step,
+    Woken,
+)
+from catchment.broker.joining import Joined, Published
+from catchment.broker.peers import HERE, Peer
 from catchment.broker.routing import Before, Matched, Routes, Rows, combined
-from catchment.broker.store import StoreReply, StoreRequest
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
-from catchment.model.errors import ConfigurationError, FrameError
+from catchment.model.errors import CatchmentError, ConfigurationError, FrameError
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
+from catchment.stages import event_bytes
 
-__all__ = ["Broker", "Draft", "Forwarding", "Send", "Settings", "Waiting"]
+__all__ = ["EPOCH", "Broker", "Draft", "Forwarding", "Settings", "Waiting"]
 
 Forwarding = Literal["advertised", "flooded"]
+NEVER_US = -(2**62)
 Columns = tuple[str, ...] | None
+Counts = tuple[str, int, int]
+"""As what a message counts: kind, messages, bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A frame, and to whom."""
-
-    to: str
-    frame: Frame
+EPOCH = 1
+"""The version of the overlay, until there are others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +76,19 @@ class Settings:
     forwarding: Forwarding = "advertised"
     """Where subscriptions go: towards publishers, or everywhere."""
     summary: Literal["bound", "covering", "each"] = "covering"
-    queue_max: int = 10_000
-    """Batches of events that may wait for one peer, and requests of one client that may wait for their answers."""
-    remembered_max: int = 1_000_000
-    """Ids of events that are remembered against repetition."""
+    requests_max: int = 10_000
+    """Requests of one client that may wait for their answers."""
+    meters: bool = False
+    """Whether what crosses links is added up."""
+    remembered_max: int = 12_000_000
+    """Ids that clients supply, remembered against repetition: 100,000 a second for as long as they count."""
 
     def __post_init__(self) -> None:
         if self.forwarding not in ("advertised", "flooded"):
             raise ConfigurationError(f"forwarding is {self.forwarding!r}; accepted are 'advertised' and 'flooded'")
         if self.summary not in SUMMARIES:
             raise ConfigurationError(f"summary is {self.summary!r}; accepted are {', '.join(SUMMARIES)}")
-        for name in ("queue_max", "remembered_max"):
+        for name in ("requests_max", "remembered_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
 
@@ -101,102 +114,279 @@ class Draft:
 
 
 class Broker:
-    """One broker of an overlay, whose `neighbours` are those of the tree that messages follow."""
+    """One broker of an overlay, whose `neighbours` are those of the tree that messages follow.
 
-    def __init__(self, name: str, neighbours: Iterable[str], settings: Settings, advice: Iterable[Advice] = ()) -> None:
-        self.name, self.settings = name, settings
+    `incarnation` counts the lives of a broker that starts without its memory; one that is brought back keeps its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        neighbours: Iterable[str],
+        settings: Settings,
+        advice: Iterable[Advice] = (),
+        *,
+        incarnation: int = 1,
+    ) -> None:
+        self.name, self.settings, self.incarnation = name, settings, incarnation
         self.neighbours = tuple(sorted(set(neighbours)))
         self.counters: Counter[str] = Counter()
-        self.work: Counter[str] = Counter()
-        """What advice says it has done; of no other use here."""
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}
         self.subscribed: dict[tuple[str, str], str] = {}
         self.waiting: list[Waiting] = []
         self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
-        self.now_us = self.sent = 0
+        self.now_us, self.position = NEVER_US, 0
         self.weaver = Weaver(self, advice)
+        self._joined: dict[str, Joined] = {}
+        """By topic, events that are not forwarded yet; empty between steps."""
+        self._outgoing: dict[str, list[m.Message]] = {}
+        self._leaving: dict[str, Peer] = {}
+        """Clients that were dropped in this step."""
+        self._begin_step()
 
     # -- the boundary ---------------------------------------------------------------------------------------------
 
-    def receive_bytes(self, data: bytes, now_us: int) -> bool:
-        """As `receive`; what does not decode is counted and otherwise ignored."""
+    def step(self, inputs: Iterable[Input]) -> Step:
+        """Handle inputs in their order."""
+        outcomes = [self._handle(one) for one in inputs]
+        self.forward_joined()
+        sends, requests_ = self._sealed(), self.weaver.requests.take()
+        step = Step(tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic)
+        self._begin_step()
+        return step
+
+    def _begin_step(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self.work: Counter[str] = Counter()
+        self._traffic: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def _handle(self, one: Input) -> Outcome:
+        self._pass_time(one.at_us)
+        self.position = max(self.position, one.position)
+        if isinstance(one.item, Received):
+            return self._receive(one.item.data)
+        self.forward_joined()
+        handle: Callable[[Broker, Any], Outcome] = _HANDLERS[type(one.item)]
         try:
-            frame = decode(data)
-        except FrameError:
+            return handle(self, one.item)
+        except CatchmentError as error:
+            return Outcome("refused", str(error))
+
+    def _pass_time(self, at_us: int) -> None:
+        """Call timers at the times that they were set for."""
+        while (due_us := self.weaver.timer_us()) is not None and due_us <= at_us:
+            self.forward_joined()
+            self.now_us = max(self.now_us, due_us)
+            self.weaver.wake()
+        self.now_us = max(self.now_us, at_us)
+
+    def _receive(self, data: bytes) -> Outcome:
+        try:
+            envelope = opened(data)
+            if envelope.epoch != EPOCH:
+                raise FrameError(f"a frame of {envelope.sender!r} is of epoch {envelope.epoch}; accepted is {EPOCH}")
+        except FrameError as error:
             self.counters["frames that do not decode"] += 1
-            return True
-        return self.receive(frame, now_us)
-
-    def receive(self, frame: Frame, now_us: int) -> bool:
-        self.now_us = now_us
-        peer = self.peers.get(frame.sender)
+            return Outcome("refused", str(error))
+        sender = envelope.sender
+        peer = self.peers.get(sender)
         if peer is None:
-            self.counters["frames of strangers"] += 1
-            return True
-        message = frame.message
-        kind = EVENTS if message.is_event else CONTROL
-        if frame.sequence != peer.received[kind] + 1:
-            came_again = frame.sequence <= peer.received[kind]
-            self.counters["frames that came again" if came_again else "frames that came too early"] += 1
-            return True
-        handlers = requests.HANDLERS if frame.sender in self.clients else neighbours.HANDLERS
-        handler = handlers.get(type(message))
+            known = ", ".join(sorted(self.peers)) or "none"
+            return Outcome("stranger", f"no {sender!r} is at broker {self.name!r}; there are {known}")
+        if sender in self.neighbours and envelope.incarnation > peer.incarnation:
+            self._neighbour_begins(sender, envelope.incarnation)
+        outcome = peer.judge(envelope)
+        if outcome.kind != "taken":
+            return outcome
+        peer.received += 1
+        self.work["frame"] += 1
+        try:
+            messages = peer.reader.messages(envelope)
+        except FrameError as error:
+            # The link goes on behind it, or nothing that this sender says would ever be heard again.
+            self.counters["frames that do not decode"] += 1
+            return Outcome("refused", str(error))
+        for message in messages:
+            self._hear(message, sender)
+        return TAKEN
+
+    def _hear(self, message: m.Message, sender: str) -> None:
+        is_client = sender in self.clients
+        self._taken[type(message).__name__] += 1
+        if isinstance(message, m.PublishEvents if is_client else m.Published):
+            self._join(message, sender, is_client=is_client)
+            return
+        self.forward_joined()
+        handler = (requests.HANDLERS if is_client else neighbours.HANDLERS).get(type(message))
         if handler is None:
-            peer.received[kind] += 1
             self.counters["messages out of place"] += 1
-            return True
-        if not self._has_room_for(message, frame.sender):
-            return False
-        peer.received[kind] += 1
-        handler(self, message, frame.sender)
-        return True
+        else:
+            handler(self, message, sender)
 
-    def take_output(self, peer: str | None = None, room: tuple[int, int] | None = None) -> list[Send]:
-        """Queued frames, all or those of one peer, and no more of control and of events than there is room for."""
-        names = sorted(self.peers) if peer is None else [peer]
-        return [Send(name, frame) for name in names for frame in self.peers[name].take(room)]
+    def _sealed(self) -> tuple[Send, ...]:
+        """All messages of this step as frames, by peer."""
+        outgoing, self._outgoing = self._outgoing, {}
+        sends = []
+        for name, messages in sorted(outgoing.items()):
+            peer = self.peers.get(name) or self._leaving.pop(name, None)
+            if peer is not None:
+                frames = peer.writer.frames(
+                    self.name, messages, incarnation=self.incarnation, epoch=EPOCH, after=peer.sent,
+                    covers=self.position,
+                )  # fmt: skip
+                sends.append(Send(name, tuple(frames), peer.sent + 1, self.position))
+                peer.sent += len(frames)
+        return tuple(sends)
 
-    def peers_with_output(self) -> list[str]:
-        return sorted(name for name, peer in self.peers.items() if peer.queues[CONTROL] or peer.queues[EVENTS])
+    def send(self, to: str, message: m.Message, counts: Counts | None = None) -> None:
+        """Let a message leave at the end of this step; `counts` says what it counts as, if not as itself."""
+        self.work["send"] += 1
+        self._outgoing.setdefault(to, []).append(message)
+        if self.settings.meters and to in self.neighbours:
+            kind, messages, size = counts or _counts_of(message)
+            before = self._traffic.get((to, kind), (0, 0))
+            self._traffic[to, kind] = (before[0] + messages, before[1] + size)
 
-    def take_requests(self) -> list[StoreRequest]:
-        """What to ask the store, each once; after a crash, again whatever it has not answered."""
-        return self.weaver.requests.take()
+    # -- events that are joined ---------------------------------------------------------------------------------------
 
-    def receive_reply(self, reply: StoreReply, now_us: int) -> None:
-        self.now_us = now_us
-        self.weaver.replied(reply)
+    def _join(self, message: m.PublishEvents | m.Published, sender: str, *, is_client: bool) -> None:
+        joined = self._joined.get(message.topic)
+        side = HERE if is_client else sender
+        if joined is not None and not joined.takes(side, message):
+            self.forward_joined(message.topic)
+            joined = None
+        if joined is None:
+            joined = self._joined[message.topic] = Joined(side)
+        joined.parts.append(Published(sender, message, self.now_us))
 
-    def timer_us(self) -> int | None:
-        return self.weaver.timer_us()
+    def forward_joined(self, topic: str | None = None) -> None:
+        """Forward the events that wait, of one topic or of all."""
+        for name in [topic] if topic is not None else list(self._joined):
+            joined = self._joined.pop(name)
+            self.work["join"] += len(joined.parts) - 1
+            if joined.side == HERE:
+                requests.publish(self, name, joined.parts)
+            else:
+                neighbours.forward(self, name, joined)
 
-    def handle_timer(self, now_us: int) -> None:
-        self.now_us = now_us
-        self.weaver.wake()
+    # -- clients and neighbours come and go ---------------------------------------------------------------------------
 
-    def attach(self, client: str) -> None:
-        """A client has come."""
-        if client in self.peers:
-            raise ConfigurationError(f"{client!r} is already known to broker {self.name!r}; accepted are new names")
-        self.peers[client] = Peer()
-        self.clients.add(client)
+    def _attach(self, item: Attached) -> Outcome:
+        if item.client in self.neighbours or item.client == self.name:
+            raise ConfigurationError(f"{item.client!r} is the name of a broker; accepted are other names")
+        before = self.peers.get(item.client)
+        if before is not None:
+            if item.incarnation == before.incarnation:
+                return Outcome("repeated")
+            if item.incarnation < before.incarnation:
+                raise ConfigurationError(
+                    f"client {item.client!r} is in its life {before.incarnation}; accepted are later ones"
+                )
+            self._detach(Detached(item.client))
+        self.peers[item.client] = Peer(item.incarnation, owner=item.owner)
+        self.clients.add(item.client)
+        return TAKEN
 
-    def detach(self, client: str, now_us: int) -> None:
-        """A client has gone, and what it wanted and advertised with it."""
-        if client not in self.clients:
-            known = ", ".join(sorted(self.clients)) or "none"
-            raise ConfigurationError(f"no client {client!r} is at broker {self.name!r}; there are {known}")
-        self.now_us = now_us
+    def _park(self, item: Parked) -> Outcome:
+        self._client(item.client).is_parked = True
+        return TAKEN
+
+    def _resume(self, item: Resumed) -> Outcome:
+        peer = self._client(item.client)
+        if item.owner != peer.owner:
+            raise ConfigurationError(f"client {item.client!r} does not belong to {item.owner!r}")
+        if not peer.is_parked:
+            raise ConfigurationError(f"client {item.client!r} is not parked; accepted are clients that are")
+        if item.incarnation <= peer.incarnation:
+            raise ConfigurationError(
+                f"client {item.client!r} was in its life {peer.incarnation}; accepted are later ones"
+            )
+        peer.is_parked = False
+        peer.begin(item.incarnation)
+        # Whoever it is now knows none of the schemas that were named before.
+        peer.writer = FrameWriter()
+        return TAKEN
+
+    def _detach(self, item: Detached) -> Outcome:
+        peer, client = self._client(item.client), item.client
         for owner, name in sorted(self.subscribed):
             if owner == client:
                 requests.unsubscribe(self, client, name)
-        for topic in sorted(self.peers[client].topics):
+        for topic in sorted(peer.topics):
             self.stop_advertising(topic, client)
         self.clients.remove(client)
         del self.peers[client]
+        self._outgoing.pop(client, None)
         self.waiting = [one for one in self.waiting if one.peer != client]
+        return TAKEN
+
+    def _overrun(self, item: Overrun) -> Outcome:
+        """Drop a client for whom too much waits; that is the last it hears."""
+        peer = self._client(item.client)
+        self._detach(Detached(item.client))
+        self._leaving[item.client] = peer
+        self.send(item.client, m.Dropped(item.frames))
+        return TAKEN
+
+    def _client(self, name: str) -> Peer:
+        if name not in self.clients:
+            known = ", ".join(sorted(self.clients)) or "none"
+            raise ConfigurationError(f"no client {name!r} is at broker {self.name!r}; there are {known}")
+        return self.peers[name]
+
+    def _neighbour_begins(self, neighbour: str, incarnation: int) -> None:
+        """A neighbour has begun a new life: it knows nothing of before, and wants and advertises nothing yet."""
+        peer = self.peers[neighbour]
+        is_first = peer.incarnation == 0
+        peer.begin(incarnation)
+        if is_first:
+            return
+        self.forward_joined()
+        for topic, routes in sorted(self.topics.items()):
+            self.tell_neighbours(
+                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.wanted[neighbour])]
+            )
+            self.stop_advertising(topic, neighbour)
+        for change in sorted(peer.unconfirmed):
+            neighbours.confirm(self, neighbour, change)
+        self._outgoing.pop(neighbour, None)
+        peer.writer, peer.sent = FrameWriter(), 0
+        for topic, routes in sorted(self.topics.items()):
+            routes.advertised_to.discard(neighbour)
+            self._update_advertisements(topic)
+            if self.settings.forwarding == "flooded":
+                self._tell(topic, neighbour, added=routes.summaries[neighbour].told)
+
+    # -- room -------------------------------------------------------------------------------------------------------
+
+    def _room(self, item: Room) -> Outcome:
+        if item.neighbour not in self.neighbours:
+            there = ", ".join(self.neighbours) or "none"
+            raise ConfigurationError(f"{item.neighbour!r} is no neighbour of {self.name!r}; there are {there}")
+        self.change_room(item.neighbour, item.is_full)
+        return TAKEN
+
+    def change_room(self, neighbour: str, is_full: bool, *, is_told: bool = False) -> None:
+        """Remember whether there is room towards a neighbour or, as it has told, beyond it; tell the others."""
+        if is_told:
+            self.peers[neighbour].says_full = is_full
+        else:
+            self.peers[neighbour].is_full = is_full
+        for other in self.neighbours:
+            full = any(self._is_full(one) for one in self.neighbours if one != other)
+            if full != self.peers[other].told_full:
+                self.peers[other].told_full = full
+                self.send(other, m.RoomChanged(full))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether clients may publish."""
+        return not any(map(self._is_full, self.neighbours))
+
+    def _is_full(self, neighbour: str) -> bool:
+        return self.peers[neighbour].is_full or self.peers[neighbour].says_full
 
     # -- what the host and advice may look at -----------------------------------------------------------------------
 
@@ -207,8 +397,8 @@ class Broker:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is queued and nobody waits for an answer."""
-        return not self.waiting and not any(queue for peer in self.peers.values() for queue in peer.queues)
+        """Nobody waits for an answer."""
+        return not self.waiting
 
     def routes(self, topic: str) -> Routes:
         if topic not in self.topics:
@@ -224,35 +414,9 @@ class Broker:
             "subscriptions": len(self.subscribed),
             "advertisements": sum(len(r.advertisers) for r in routes),
             "waiting answers": len(self.waiting),
-            "remembered ids": len(self.ingress.remembered),
-            "queued frames": sum(len(queue) for peer in self.peers.values() for queue in peer.queues),
+            "remembered ids": len(self.ingress.recent),
             **self.weaver.sizes(),
         }
-
-    def send(self, to: str, message: m.Message) -> None:
-        """Queue a message."""
-        self.sent += 1
-        self.peers[to].put(self.name, message)
-
-    # -- room -------------------------------------------------------------------------------------------------------
-
-    def _has_room_for(self, message: m.Message, sender: str) -> bool:
-        if sender in self.clients:
-            # Full queues of events are told to publishers by name.
-            return self._due_to(sender) < self.settings.queue_max
-        return not message.is_event or self.has_room_for_events(sender)
-
-    def has_room_for_events(self, sender: str) -> bool:
-        """Whether everyone who may get a batch of events can; no neighbour gets back what it has sent."""
-        limit, upstream = self.settings.queue_max, sender if sender in self.neighbours else None
-        return all(len(peer.queues[EVENTS]) < limit for name, peer in self.peers.items() if name != upstream)
-
-    def has_room_towards(self, peer: str) -> bool:
-        return len(self.peers[peer].queues[EVENTS]) < self.settings.queue_max
-
-    def _due_to(self, client: str) -> int:
-        """Answers that wait for a client to take them, or for others to confirm."""
-        return len(self.peers[client].queues[CONTROL]) + sum(one.peer == client for one in self.waiting)
 
     # -- the steps that advice may stand in for ---------------------------------------------------------------------
 
@@ -284,11 +448,9 @@ class Broker:
         for neighbour, is_due in list(routes.advertisement_changes()):
             extras = self.weaver.call_sending("ad_send" if is_due else "unad_send", topic, neighbour)
             if is_due and neighbour in routes.advertised_to:
-                generation = routes.generations[neighbour] = routes.generations.get(neighbour, 0) + 1
-                self.send(neighbour, m.Advertised(topic, self.change_for(neighbour), generation, extras))
+                self.send(neighbour, m.Advertised(topic, self.change_for(neighbour), extras))
             elif not is_due and neighbour not in routes.advertised_to:
-                generation = routes.generations[neighbour]
-                self.send(neighbour, m.Unadvertised(topic, self.change_for(neighbour), generation, extras))
+                self.send(neighbour, m.Unadvertised(topic, self.change_for(neighbour), extras))
 
     def tell_neighbours(self, topic: str, befores: list[Mapping[str, Before]]) -> None:
         """Say what changes did to the filters on the other sides of each neighbour."""
@@ -335,6 +497,7 @@ class Broker:
             self.weaver.acknowledged(waiting.peer, waiting.subscription)
 
     def forward(self, topic: str, events: pa.RecordBatch, upstream: str) -> None:
+        self.work["match"] += events.num_rows
         matched: Matched = self.weaver.call("pub_match", topic, events)
         self.weaver.call("pub_send", topic, events, matched, upstream)
         self.weaver.attached = {}
@@ -386,13 +549,31 @@ class Broker:
         self.routes(topic).advertised_to.discard(neighbour)
 
 
-def _each_once(wanted: Mapping[str, Rows]) -> tuple[Rows, dict[str, tuple[int, ...]]]:
+_HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
+    Attached: Broker._attach,
+    Parked: Broker._park,
+    Resumed: Broker._resume,
+    Detached: Broker._detach,
+    Overrun: Broker._overrun,
+    Room: Broker._room,
+    Replied: lambda broker, item: broker.weaver.replied(item.reply),
+    Woken: lambda broker, item: TAKEN,
+}
+
+
+def _counts_of(message: m.Message) -> Counts:
+    if isinstance(message, m.Published):
+        return "publications", message.events.num_rows, int(event_bytes(message.events).sum())
+    return "control", 1, message_bytes(message)
+
+
+def _each_once(wanted: Mapping[str, Rows]) -> tuple[Rows, dict[str, Rows]]:
     """The rows that some subscription wants, and where among them those of each are."""
     if len(wanted) == 1:
         ((name, rows),) = wanted.items()
-        return rows, {name: tuple(range(len(rows)))}
+        return rows, {name: np.arange(len(rows))}
     rows = np.unique(np.concatenate(list(wanted.values())))
-    return rows, {name: tuple(np.searchsorted(rows, of).tolist()) for name, of in sorted(wanted.items())}
+    return rows, {name: np.searchsorted(rows, of) for name, of in sorted(wanted.items())}
 
 
 def _taken(events: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:

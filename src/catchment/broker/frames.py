@@ -1,4 +1,10 @@
-"""The binary form of messages: `CF`, a version, then MessagePack of sender, sequence and message.
+"""The binary form of what one peer sends another: `CF`, a version, then MessagePack.
+
+    frame    sender, incarnation, epoch, sequence, covers, schemas, messages
+    events   name of their schema, body of an Arrow IPC record batch
+
+A writer names each Arrow schema once, in the first frame that uses it; the reader at the other end remembers it. Both
+belong to one link and one life of the sender.
 
 Rule 1: decoding never trusts its input. What is no frame is a FrameError that says why, and nothing else.
 Rule 2: one version says everything the same way; another one is refused, not guessed at.
@@ -6,87 +12,268 @@ Rule 2: one version says everything the same way; another one is refused, not gu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, get_args, get_type_hints
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Annotated, Any, Union, get_args
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from catchment.broker.messages import Message
+from catchment.broker.messages import Delivered, Extras, Message, Published, Subscribed
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CatchmentError, FrameError
-from catchment.model.filter import Filter
-from catchment.model.packing import batch_from_plain, batch_to_plain
+from catchment.model.schema import Type
 
-__all__ = ["FRAME_BYTES_MAX", "VERSION", "Frame", "decode", "encode"]
+__all__ = ["FRAME_BYTES_MAX", "VERSION", "Envelope", "Frame", "FrameReader", "FrameWriter", "message_bytes", "opened"]
 
 MAGIC = b"CF"
-VERSION = 1
-FRAME_BYTES_MAX = 64 * 2**20
+VERSION = 2
+HEAD = MAGIC + bytes([VERSION])
+FRAME_BYTES_MAX = 1_000_000
+"""Longer ones are split between messages, and between the events of a message."""
+ROWS_MAX = 1_000_000
+COLUMNS_MAX = 4096
+SCHEMAS_MAX = 1_000
+"""Schemas that one peer may name in one life."""
+_ACCEPTED = frozenset(
+    [*(kind.arrow for kind in Type), pa.int8(), pa.int16(), pa.int32(), pa.float32(), pa.date32(), pa.timestamp("us")]
+)
+
+_Number = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+_Position = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
-class Frame(msgspec.Struct, frozen=True):
-    """A message on a link. Control and events count apart, each from 1 on, without gaps."""
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """A frame whose messages are not decoded yet."""
 
     sender: str
-    sequence: int
-    message: Message
+    incarnation: _Number
+    """Which life of the sender: one that starts anew, without its memory, counts from 1 again."""
+    epoch: _Number
+    sequence: _Number
+    """Of the frames to this receiver, from 1 on, without gaps."""
+    covers: _Position
+    """The position in the sender's log of inputs up to which its effects on the receiver have now been sent."""
+    schemas: dict[str, bytes]
+    messages: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Messages of one sender to one receiver, in order."""
+
+    sender: str
+    messages: tuple[Message, ...]
+    incarnation: int = 1
+    epoch: int = 1
+    sequence: int = 1
+    covers: int = 0
 
     def __str__(self) -> str:
-        return f"{self.sender}#{self.sequence} {self.message}"
+        return f"{self.sender}#{self.sequence} {'; '.join(map(str, self.messages))}"
 
 
-_Writer = Callable[[Any], Any]
-_Reader = Callable[[Any], Any]
-
-
-def _plainly(kind: Any) -> tuple[_Writer, _Reader]:
-    """How a field of a type is written as plain values, and read back."""
-    if kind is pa.RecordBatch:
-        return batch_to_plain, batch_from_plain
-    if kind == tuple[Filter, ...]:
-        return (
-            lambda filters: [filter_to_plain(one) for one in filters],
-            lambda plain: tuple(filter_from_plain(one) for one in msgspec.convert(plain, list[Any])),
-        )
-    return (lambda value: value), partial(msgspec.convert, type=kind, strict=True)
-
-
-_FIELDS: dict[str, tuple[type, list[tuple[str, _Writer, _Reader]]]] = {
-    kind.__name__: (kind, [(name, *_plainly(hint)) for name, hint in get_type_hints(kind).items()])
-    for kind in get_args(Message)
-}
-"""The kinds of messages, and the fields of each in order."""
-
-
-def encode(frame: Frame) -> bytes:
-    kind = type(frame.message).__name__
-    fields = [write(getattr(frame.message, name)) for name, write, _ in _FIELDS[kind][1]]
-    return MAGIC + bytes([VERSION]) + msgspec.msgpack.encode([frame.sender, frame.sequence, kind, fields])
-
-
-def decode(data: bytes) -> Frame:
-    """The frame that `encode` was given; anything else is a FrameError."""
+def opened(data: bytes) -> Envelope:
+    """The envelope of a frame; anything else is a FrameError."""
     if len(data) > FRAME_BYTES_MAX:
         raise FrameError(f"a frame has {len(data)} bytes; accepted are at most {FRAME_BYTES_MAX}")
     if data[:2] != MAGIC:
         raise FrameError(f"a frame begins with {bytes(data[:2])!r}; accepted is {MAGIC!r}")
-    if data[2:3] != bytes([VERSION]):
+    if data[2:3] != HEAD[2:]:
         raise FrameError(f"a frame is of version {list(data[2:3])}; accepted is {VERSION}")
     try:
-        sender, sequence, kind, fields = _outer.decode(memoryview(data)[3:])
-        if sequence < 1:
-            raise FrameError(f"a frame has the sequence {sequence}; accepted are numbers from 1 on")
-        if kind not in _FIELDS:
-            raise FrameError(f"a frame holds a {kind[:80]!r}; accepted are {', '.join(_FIELDS)}")
-        message, known = _FIELDS[kind]
-        if len(fields) != len(known):
-            raise FrameError(f"a {kind} has {len(fields)} fields; accepted are {len(known)}")
-        values = [read(value) for value, (_, _, read) in zip(fields, known, strict=True)]
-        return Frame(sender, sequence, message(*values))
-    except (msgspec.MsgspecError, CatchmentError, UnicodeDecodeError, RecursionError) as error:
+        return _envelopes.decode(memoryview(data)[3:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"a frame does not decode: {str(error)[:200]}") from None
 
 
-_outer = msgspec.msgpack.Decoder(tuple[str, int, str, list[Any]])
+class _Subscribed(msgspec.Struct, frozen=True, array_like=True, tag="Subscribed"):
+    """How a change of filters travels: MessagePack would take a filter apart in ways of its own."""
+
+    topic: str
+    change: int
+    added: list[Any]
+    dropped: list[Any]
+    extras: Extras
+
+
+_envelopes = msgspec.msgpack.Decoder(Envelope)
+_plain = msgspec.msgpack.Encoder()
+
+
+def _schema_name(serialized: bytes) -> str:
+    return blake2b(serialized, digest_size=8).hexdigest()
+
+
+@dataclass(slots=True)
+class FrameWriter:
+    """Encodes the frames of one sender to one receiver."""
+
+    named: set[str] = field(default_factory=set)
+    """The schemas that the receiver knows."""
+    _names: dict[bytes, str] = field(default_factory=dict)
+    _fresh: dict[str, bytes] = field(default_factory=dict)
+    _encoder: msgspec.msgpack.Encoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._plainly)
+
+    def _plainly(self, value: Any) -> Any:
+        if isinstance(value, pa.RecordBatch):
+            serialized = value.schema.serialize().to_pybytes()
+            name = self._names.get(serialized)
+            if name is None:
+                name = self._names[serialized] = _schema_name(serialized)
+            if name not in self.named:
+                self._fresh[name] = serialized
+            return name, memoryview(value.serialize())
+        if isinstance(value, np.ndarray):
+            return np.asarray(value, "<i4").tobytes()
+        raise NotImplementedError(f"a frame cannot carry a {type(value).__name__}")
+
+    def frames(
+        self, sender: str, messages: Iterable[Message], *, incarnation: int, epoch: int, after: int, covers: int
+    ) -> list[bytes]:
+        """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size."""
+        found: list[bytes] = []
+        for bodies in self._packed(messages):
+            schemas, self._fresh = self._fresh, {}
+            self.named.update(schemas)
+            sequence = after + len(found) + 1
+            envelope = (sender, incarnation, epoch, sequence, covers, schemas, bodies)
+            found.append(HEAD + _plain.encode(envelope))
+        return found
+
+    def _packed(self, messages: Iterable[Message]) -> Iterator[list[msgspec.Raw]]:
+        bodies: list[msgspec.Raw] = []
+        size = 0
+        for message in messages:
+            for body in self._bodies(message):
+                fresh = sum(map(len, self._fresh.values()))
+                if bodies and size + fresh + len(body) > FRAME_BYTES_MAX - _OVERHEAD_BYTES:
+                    # A schema that is first used by the next body may be named one frame early.
+                    yield bodies
+                    bodies, size = [], 0
+                bodies.append(msgspec.Raw(body))
+                size += len(body)
+        if bodies:
+            yield bodies
+
+    def _bodies(self, message: Message) -> Iterator[bytes]:
+        body = self._encoder.encode(_travelling(message))
+        if len(body) <= FRAME_BYTES_MAX - _OVERHEAD_BYTES - COLUMNS_MAX * 64:
+            yield body
+            return
+        for half in _halves(message):
+            yield from self._bodies(half)
+
+
+_OVERHEAD_BYTES = 1_000
+"""Of an envelope, without schemas and messages."""
+
+
+def _halves(message: Message) -> Sequence[Message]:
+    """A message about many events as two about fewer."""
+    if not isinstance(message, (Published, Delivered)) or message.events.num_rows < 2:
+        raise FrameError(
+            f"a message does not fit into a frame of {FRAME_BYTES_MAX} bytes: {str(message)[:100]}; "
+            "accepted are smaller events"
+        )
+    half = message.events.num_rows // 2
+    first, second = message.events.slice(0, half), message.events.slice(half)
+    if isinstance(message, Delivered):
+        before = {name: rows[rows < half] for name, rows in message.wanted.items()}
+        behind = {name: rows[rows >= half] - half for name, rows in message.wanted.items()}
+        return Delivered(message.topic, first, before), Delivered(message.topic, second, behind)
+    return [Published(message.topic, events, message.extras) for events in (first, second)]
+
+
+def message_bytes(message: Message) -> int:
+    """How long a message is."""
+    return len(FrameWriter()._encoder.encode(_travelling(message)))
+
+
+def _travelling(message: Message) -> Any:
+    if not isinstance(message, Subscribed):
+        return message
+    added, dropped = ([filter_to_plain(one) for one in filters] for filters in (message.added, message.dropped))
+    return _Subscribed(message.topic, message.change, added, dropped, message.extras)
+
+
+def _arrived(message: Any) -> Message:
+    if not isinstance(message, _Subscribed):
+        found: Message = message
+        return found
+    added, dropped = (tuple(filter_from_plain(one) for one in plain) for plain in (message.added, message.dropped))
+    return Subscribed(message.topic, message.change, added, dropped, message.extras)
+
+
+_KINDS: Any = Union[(_Subscribed, *(kind for kind in get_args(Message) if kind is not Subscribed))]
+
+
+@dataclass(slots=True)
+class FrameReader:
+    """Decodes the frames of one sender to one receiver."""
+
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    """What the sender has named."""
+    _decoder: msgspec.msgpack.Decoder[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder(tuple[_KINDS, ...], dec_hook=self._read)
+
+    def decode(self, data: bytes) -> Frame:
+        """The whole frame; anything else is a FrameError."""
+        envelope = opened(data)
+        return Frame(
+            envelope.sender, self.messages(envelope), envelope.incarnation, envelope.epoch, envelope.sequence,
+            envelope.covers,
+        )  # fmt: skip
+
+    def messages(self, envelope: Envelope) -> tuple[Message, ...]:
+        """What is in an envelope; anything that is none of ours is a FrameError."""
+        try:
+            for name, serialized in envelope.schemas.items():
+                self._learn(name, serialized)
+            found = tuple(_arrived(one) for one in self._decoder.decode(envelope.messages))
+        except (msgspec.MsgspecError, CatchmentError, UnicodeDecodeError, RecursionError, pa.ArrowException) as error:
+            raise FrameError(f"a frame of {envelope.sender!r} does not decode: {str(error)[:200]}") from None
+        return found
+
+    def _learn(self, name: str, serialized: bytes) -> None:
+        if len(self.schemas) >= SCHEMAS_MAX and name not in self.schemas:
+            raise FrameError(f"it names a schema more than {SCHEMAS_MAX}, which are accepted")
+        if name != _schema_name(serialized):
+            raise FrameError(f"its schema {name[:40]!r} is named {_schema_name(serialized)!r}")
+        schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+        if len(schema) > COLUMNS_MAX or len(set(schema.names)) < len(schema):
+            raise FrameError(f"its schema has {len(schema)} columns; accepted are {COLUMNS_MAX} of different names")
+        for column in schema:
+            if column.type not in _ACCEPTED:
+                raise FrameError(f"its column {column.name!r} is of type {column.type}, which is not accepted")
+        self.schemas[name] = schema
+
+    def _read(self, kind: type, value: Any) -> Any:
+        if kind is pa.RecordBatch:
+            return self._batch(value)
+        if kind is np.ndarray:
+            if not isinstance(value, bytes) or len(value) % 4:
+                raise FrameError("its rows are no list of 32-bit numbers")
+            return np.frombuffer(value, "<i4")
+        raise NotImplementedError(kind)
+
+    def _batch(self, value: Any) -> pa.RecordBatch:
+        name, body = msgspec.convert(value, tuple[str, bytes])
+        schema = self.schemas.get(name)
+        if schema is None:
+            raise FrameError(f"it has events of the schema {name[:40]!r}, which was not named before")
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema)
+            if batch.num_rows > ROWS_MAX:
+                raise FrameError(f"it has {batch.num_rows} events; accepted are at most {ROWS_MAX}")
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise FrameError(f"its events do not fit their schema {name}: {str(error)[:100]}") from None
+        return batch

@@ -11,11 +11,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from catchment.broker.advice import Advice
 from catchment.broker.broker import Broker, Settings, Waiting
-from catchment.broker.frames import Frame, decode, encode
+from catchment.broker.frames import FrameReader, FrameWriter
+from catchment.broker.ingress import DEDUPLICATION_US
+from catchment.broker.messages import Acknowledged, Confirmed
 from catchment.broker.peers import Peer
+from catchment.broker.recent_ids import RecentIds
 from catchment.broker.routing import Routes
 from catchment.broker.store import StoreRequest
 from catchment.model.coding import filter_from_plain, filter_to_plain
@@ -23,7 +27,7 @@ from catchment.model.errors import CheckpointError
 
 __all__ = ["recalled", "remembered"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 def remembered(broker: Broker) -> bytes:
@@ -31,17 +35,20 @@ def remembered(broker: Broker) -> bytes:
     plain = {
         "format": FORMAT,
         "name": broker.name,
+        "incarnation": broker.incarnation,
         "neighbours": broker.neighbours,
         "now_us": broker.now_us,
+        "position": broker.position,
         "counters": dict(broker.counters),
         "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
         "clients": sorted(broker.clients),
         "subscribed": [[*key, topic] for key, topic in broker.subscribed.items()],
         "waiting": [
-            [one.peer, encode(Frame("", 1, one.answer)), sorted(one.needs), one.subscription] for one in broker.waiting
+            [one.peer, msgspec.msgpack.encode(one.answer), sorted(one.needs), one.subscription]
+            for one in broker.waiting
         ],
         "topics": {topic: _routes(routes) for topic, routes in broker.topics.items()},
-        "ingress": [broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered],
+        "ingress": [broker.ingress.sequence, broker.ingress.repeated, list(broker.ingress.recent.frozen().pieces())],
         "advice": broker.weaver.states,
         "saved by advice": broker.weaver.saved(),
         "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
@@ -58,19 +65,20 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     plain: dict[str, Any] = msgspec.msgpack.decode(data)
     if plain.get("format") != FORMAT:
         raise CheckpointError(f"a broker's memory has the format {plain.get('format')}; accepted is {FORMAT}")
-    broker = Broker(plain["name"], plain["neighbours"], settings, advice)
-    broker.now_us = plain["now_us"]
+    broker = Broker(plain["name"], plain["neighbours"], settings, advice, incarnation=plain["incarnation"])
+    broker.now_us, broker.position = plain["now_us"], plain["position"]
     broker.counters = Counter(plain["counters"])
     broker.peers = {name: _peer_from(peer) for name, peer in plain["peers"].items()}
     broker.clients = set(plain["clients"])
     broker.subscribed = {(client, name): topic for client, name, topic in plain["subscribed"]}
     broker.waiting = [
-        Waiting(peer, decode(answer).message, {(neighbour, change) for neighbour, change in needs}, subscription)
+        Waiting(peer, _answers.decode(answer), {(neighbour, change) for neighbour, change in needs}, subscription)
         for peer, answer, needs, subscription in plain["waiting"]
     ]
     for topic, routes in plain["topics"].items():
         _recall_routes(broker.routes(topic), routes)
-    broker.ingress.sequence, broker.ingress.repeated, broker.ingress.remembered = plain["ingress"]
+    broker.ingress.sequence, broker.ingress.repeated, ids = plain["ingress"]
+    broker.ingress.recent = RecentIds.restored(DEDUPLICATION_US, ids)
     broker.weaver.states.update(plain["advice"])
     broker.weaver.restore(plain["saved by advice"])
     broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
@@ -81,18 +89,26 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     return broker
 
 
+_answers = msgspec.msgpack.Decoder(Acknowledged | Confirmed)
+
+
 def _peer(peer: Peer) -> list[Any]:
-    queues = [[encode(frame) for frame in queue] for queue in peer.queues]
-    unconfirmed = sorted(peer.unconfirmed)
-    return [queues, peer.received, peer.sent, peer.changes, unconfirmed, peer.turn, peer.topics]
+    schemas = [schema.serialize().to_pybytes() for schema in peer.reader.schemas.values()]
+    marks = [peer.is_full, peer.says_full, peer.told_full, peer.is_parked]
+    numbers = [peer.incarnation, peer.received, peer.sent, peer.changes]
+    return [
+        numbers, marks, peer.owner, [*peer.reader.schemas], schemas, sorted(peer.writer.named),
+        sorted(peer.unconfirmed), peer.topics,
+    ]  # fmt: skip
 
 
 def _peer_from(plain: list[Any]) -> Peer:
-    queues, received, sent, changes, unconfirmed, turn, topics = plain
-    peer = Peer(received=received, sent=sent, changes=changes, turn=turn, topics=topics)
-    peer.unconfirmed.update(unconfirmed)
-    for queue, frames in zip(peer.queues, queues, strict=True):
-        queue.extend(decode(frame) for frame in frames)
+    (incarnation, received, sent, changes), marks, owner, names, schemas, named, unconfirmed, topics = plain
+    known = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas]
+    reader = FrameReader(dict(zip(names, known, strict=True)))
+    peer = Peer(incarnation, received, sent, reader, FrameWriter(set(named)), changes, set(unconfirmed))
+    peer.is_full, peer.says_full, peer.told_full, peer.is_parked = marks
+    peer.owner, peer.topics = owner, topics
     return peer
 
 
@@ -100,9 +116,6 @@ def _routes(routes: Routes) -> list[Any]:
     return [
         sorted(routes.advertisers),
         sorted(routes.advertised_to),
-        routes.generations,
-        routes.heard,
-        routes.ended,
         {peer: [filter_to_plain(one) for one in filters] for peer, filters in routes.wanted.items()},
         [[*key, filter_to_plain(where), columns] for key, (where, columns) in routes.subscriptions.items()],
         {peer: [filter_to_plain(one) for one in summary.told] for peer, summary in routes.summaries.items()},
@@ -110,9 +123,8 @@ def _routes(routes: Routes) -> list[Any]:
 
 
 def _recall_routes(routes: Routes, plain: list[Any]) -> None:
-    advertisers, advertised_to, generations, heard, ended, wanted, subscriptions, told = plain
+    advertisers, advertised_to, wanted, subscriptions, told = plain
     routes.advertisers, routes.advertised_to = set(advertisers), set(advertised_to)
-    routes.generations, routes.heard, routes.ended = generations, heard, ended
     routes.recall(
         {peer: [filter_from_plain(one) for one in filters] for peer, filters in wanted.items()},
         {

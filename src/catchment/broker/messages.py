@@ -1,11 +1,12 @@
 """What clients and brokers say to each other.
 
     client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents
-    broker ─► client     Acknowledged Refused Delivered Notified
-    broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed Told
+    broker ─► client     Acknowledged Refused Delivered Notified Dropped
+    broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed RoomChanged Told
 
 Rule 1: messages are frozen values; `str` of one is a line of a trace.
 Rule 2: what an advice adds to a message travels under the advice's name, and nobody else reads it.
+Rule 3: one link carries its messages in the order in which they were sent, control and events alike.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from catchment.model.filter import Filter
@@ -23,12 +25,14 @@ __all__ = [
     "Advertised",
     "Confirmed",
     "Delivered",
+    "Dropped",
     "Extras",
     "Message",
     "Notified",
     "PublishEvents",
     "Published",
     "Refused",
+    "RoomChanged",
     "SubscribeTo",
     "Subscribed",
     "Told",
@@ -41,16 +45,8 @@ __all__ = [
 Extras = dict[str, bytes]
 
 
-class _Message(msgspec.Struct, frozen=True):
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The base of all messages."""
-
-    @property
-    def is_event(self) -> bool:
-        """Whether it is of the traffic class of events, and not of control.
-
-        What takes a publisher's advertisement back must not overtake its events, so it travels with them.
-        """
-        return isinstance(self, (PublishEvents, Published, Unadvertised, Delivered, Notified))
 
 
 # -- client to broker -------------------------------------------------------------------------------------------------
@@ -137,12 +133,13 @@ class Delivered(_Message, frozen=True):
 
     topic: str
     events: pa.RecordBatch
-    wanted: dict[str, tuple[int, ...]]
+    wanted: dict[str, np.ndarray]
+    """By subscription, rows of `events`, rising."""
 
     def __str__(self) -> str:
         ids = _all_ids(self.events)
         told = (
-            f"{name} {' '.join(str(ids[row]) for row in rows if 0 <= row < len(ids))}"
+            f"{name} {' '.join(str(ids[row]) for row in rows.tolist() if 0 <= row < len(ids))}"
             for name, rows in sorted(self.wanted.items())
         )
         return f"deliver {self.topic}: {'; '.join(told)}"
@@ -177,6 +174,15 @@ class Notified(_Message, frozen=True):
         return f"notify {'; '.join(shown)}"
 
 
+class Dropped(_Message, frozen=True):
+    """The client has not read for too long, is told what it missed, and is no longer known to its broker."""
+
+    frames: int
+
+    def __str__(self) -> str:
+        return f"dropped, missed {self.frames} frames"
+
+
 # -- broker to broker -------------------------------------------------------------------------------------------------
 
 
@@ -185,8 +191,6 @@ class Advertised(_Message, frozen=True):
 
     topic: str
     change: int
-    generation: int
-    """How many times the sender has begun to advertise: what took back an earlier one may come later."""
     extras: Extras = {}
 
     def __str__(self) -> str:
@@ -198,7 +202,6 @@ class Unadvertised(_Message, frozen=True):
 
     topic: str
     change: int
-    generation: int
     extras: Extras = {}
 
     def __str__(self) -> str:
@@ -241,6 +244,15 @@ class Confirmed(_Message, frozen=True):
         return f"CONFIRM {self.change}"
 
 
+class RoomChanged(_Message, frozen=True):
+    """Whether the sender's side has room for more events: while it has none, publishers are refused."""
+
+    is_full: bool
+
+    def __str__(self) -> str:
+        return "FULL" if self.is_full else "ROOM"
+
+
 class Told(_Message, frozen=True):
     """A message of an advice to itself at a neighbour."""
 
@@ -248,12 +260,6 @@ class Told(_Message, frozen=True):
     body: bytes
     change: int = 0
     """What the receiver has to confirm, if anything."""
-    with_events: bool = False
-    """Whether it must stay in order with events."""
-
-    @property
-    def is_event(self) -> bool:
-        return self.with_events
 
     def __str__(self) -> str:
         return f"TELL {self.advice} {_readable(self.body)}"
@@ -261,8 +267,8 @@ class Told(_Message, frozen=True):
 
 Message = (
     AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents
-    | Acknowledged | Refused | Delivered | Notified
-    | Advertised | Unadvertised | Subscribed | Published | Confirmed | Told
+    | Acknowledged | Refused | Delivered | Notified | Dropped
+    | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | Told
 )  # fmt: skip
 
 
@@ -282,9 +288,13 @@ def _extras(extras: Extras) -> str:
     return "".join(f" +{name}={_readable(body)}" for name, body in sorted(extras.items()))
 
 
+def _no_extension(code: int, data: memoryview) -> Any:
+    raise ValueError(f"{code} is no type of ours")
+
+
 def _readable(body: bytes) -> str:
     try:
-        value: Any = msgspec.msgpack.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value: Any = msgspec.msgpack.decode(body, ext_hook=_no_extension)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return body[:16].hex()
     return str(value)[:80]

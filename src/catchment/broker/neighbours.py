@@ -5,37 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from catchment.broker import messages as m
+from catchment.broker.joining import Joined
 from catchment.model.errors import CatchmentError
 from catchment.model.filter import Filter
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "confirm", "forward"]
 
 
 def _advertised(broker: Broker, message: m.Advertised, neighbour: str) -> None:
-    # Control and events travel apart: what took an advertisement back may come before it, or after the next one.
     if _is_known(broker, message.topic):
-        routes = broker.routes(message.topic)
-        if message.generation > routes.ended.get(neighbour, 0):
-            broker.weaver.attached = message.extras
-            routes.heard[neighbour] = message.generation
-            if neighbour in routes.advertisers:
-                broker.weaver.call("ad_add", message.topic, neighbour)
-            else:
-                broker.start_advertising(message.topic, neighbour)
+        broker.weaver.attached = message.extras
+        broker.start_advertising(message.topic, neighbour)
     broker.when_confirmed(neighbour, m.Confirmed(message.change))
 
 
 def _unadvertised(broker: Broker, message: m.Unadvertised, neighbour: str) -> None:
     if _is_known(broker, message.topic):
         broker.weaver.attached = message.extras
-        routes = broker.routes(message.topic)
-        routes.ended[neighbour] = max(routes.ended.get(neighbour, 0), message.generation)
-        if routes.heard.get(neighbour) == message.generation:
-            broker.stop_advertising(message.topic, neighbour)
+        broker.stop_advertising(message.topic, neighbour)
     broker.when_confirmed(neighbour, m.Confirmed(message.change))
 
 
@@ -44,6 +37,7 @@ def _subscribed(broker: Broker, message: m.Subscribed, neighbour: str) -> None:
     if _is_known(broker, topic):
         broker.weaver.attached = message.extras
         wanted = broker.routes(topic).wanted[neighbour]
+        broker.work["filter"] += len(message.added) + len(message.dropped)
         befores = [
             broker.weaver.call("sub_add", topic, condition, neighbour)
             for condition in dict.fromkeys(message.added)
@@ -58,11 +52,14 @@ def _subscribed(broker: Broker, message: m.Subscribed, neighbour: str) -> None:
     broker.when_confirmed(neighbour, m.Confirmed(message.change))
 
 
-def _published(broker: Broker, message: m.Published, neighbour: str) -> None:
-    if _is_known(broker, message.topic):
-        broker.weaver.attached = message.extras
+def forward(broker: Broker, topic: str, joined: Joined) -> None:
+    """Forward the events of messages that came from one neighbour."""
+    if _is_known(broker, topic):
+        messages = [one.message for one in joined.parts]
+        events = pa.concat_batches([one.events for one in messages]) if len(messages) > 1 else messages[0].events
+        broker.weaver.attached = getattr(messages[0], "extras", {})
         try:
-            broker.forward(message.topic, message.events, neighbour)
+            broker.forward(topic, events, joined.side)
         except CatchmentError:
             # The broker where they came in has checked them: this one was not said by a broker of ours.
             broker.counters["batches that do not fit their topic"] += 1
@@ -72,9 +69,14 @@ def _confirmed(broker: Broker, message: m.Confirmed, neighbour: str) -> None:
     if message.change not in broker.peers[neighbour].unconfirmed:
         broker.counters["confirmations of what was never asked"] += 1
         return
-    broker.peers[neighbour].unconfirmed.remove(message.change)
+    confirm(broker, neighbour, message.change)
+
+
+def confirm(broker: Broker, neighbour: str, change: int) -> None:
+    """Give the answers that waited for a change alone."""
+    broker.peers[neighbour].unconfirmed.remove(change)
     for one in broker.waiting:
-        one.needs.discard((neighbour, message.change))
+        one.needs.discard((neighbour, change))
     ready = [one for one in broker.waiting if not one.needs]
     broker.waiting = [one for one in broker.waiting if one.needs]
     for one in ready:
@@ -85,6 +87,10 @@ def _told(broker: Broker, message: m.Told, neighbour: str) -> None:
     broker.weaver.deliver(message, neighbour)
     if message.change:
         broker.when_confirmed(neighbour, m.Confirmed(message.change))
+
+
+def _room_changed(broker: Broker, message: m.RoomChanged, neighbour: str) -> None:
+    broker.change_room(neighbour, message.is_full, is_told=True)
 
 
 def _is_known(broker: Broker, topic: str) -> bool:
@@ -107,7 +113,7 @@ HANDLERS: Mapping[type, Callable[..., None]] = {
     m.Advertised: _advertised,
     m.Unadvertised: _unadvertised,
     m.Subscribed: _subscribed,
-    m.Published: _published,
     m.Confirmed: _confirmed,
+    m.RoomChanged: _room_changed,
     m.Told: _told,
 }

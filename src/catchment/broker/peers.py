@@ -1,49 +1,55 @@
-"""What a broker keeps of a neighbour or a client: what came, what went, and what waits to go."""
+"""What a broker keeps of a neighbour or a client: how far the frames of both directions have come."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
-from catchment.broker.frames import Frame
-from catchment.broker.messages import Message
+from catchment.broker.frames import Envelope, FrameReader, FrameWriter
+from catchment.broker.inputs import TAKEN, Outcome
 
-__all__ = ["CONTROL", "EVENTS", "Peer"]
+__all__ = ["HERE", "Peer"]
 
-CONTROL, EVENTS = 0, 1
-"""The traffic classes. Each has a queue and a count of its own."""
+HERE = ""
+"""The side of a broker's own clients; no neighbour is named so."""
 
 
 @dataclass(slots=True)
 class Peer:
     """A neighbour or a client."""
 
-    queues: tuple[deque[Frame], deque[Frame]] = field(default_factory=lambda: (deque(), deque()))
-    received: list[int] = field(default_factory=lambda: [0, 0])
-    """The last sequence that came, by traffic class."""
-    sent: list[int] = field(default_factory=lambda: [0, 0])
+    incarnation: int = 0
+    """The life that it is in; 0 if nothing was heard of it."""
+    received: int = 0
+    """The last sequence that came in this life."""
+    sent: int = 0
+    reader: FrameReader = field(default_factory=FrameReader)
+    writer: FrameWriter = field(default_factory=FrameWriter)
     changes: int = 0
     """How many changes it was told."""
     unconfirmed: set[int] = field(default_factory=set)
-    turn: int = CONTROL
+    is_full: bool = False
+    """Of a neighbour: what is parked for it has reached its limit."""
+    says_full: bool = False
+    """Of a neighbour: it says that there is no room beyond it."""
+    told_full: bool = False
+    """Of a neighbour: it knows that there is no room on the sides beyond this broker."""
+    owner: str = ""
+    is_parked: bool = False
     topics: dict[str, int] = field(default_factory=dict)
     """Of a client, what it advertises, and by which request."""
 
-    def put(self, sender: str, message: Message) -> None:
-        """Queue a message."""
-        kind = EVENTS if message.is_event else CONTROL
-        self.sent[kind] += 1
-        self.queues[kind].append(Frame(sender, self.sent[kind], message))
+    def judge(self, envelope: Envelope) -> Outcome:
+        """Whether a frame is the next one of the life that the peer is in."""
+        if envelope.incarnation < self.incarnation:
+            return Outcome("repeated", f"it is of the life {envelope.incarnation}; that is over")
+        if envelope.incarnation > self.incarnation:
+            return Outcome("stranger", f"it is of the life {envelope.incarnation}; known is {self.incarnation}")
+        if envelope.sequence <= self.received:
+            return Outcome("repeated")
+        if envelope.sequence > self.received + 1:
+            return Outcome("premature", f"frame {self.received + 1} is missing")
+        return TAKEN
 
-    def take(self, room: tuple[int, int] | None = None) -> list[Frame]:
-        """Frames of both classes in turn, so that neither waits for all of the other."""
-        taken: list[Frame] = []
-        left = [len(queue) for queue in self.queues]
-        if room is not None:
-            left = [min(pair) for pair in zip(left, room, strict=True)]
-        while left[CONTROL] or left[EVENTS]:
-            kind = self.turn if left[self.turn] else 1 - self.turn
-            self.turn = 1 - kind
-            left[kind] -= 1
-            taken.append(self.queues[kind].popleft())
-        return taken
+    def begin(self, incarnation: int) -> None:
+        """Begin a new life: frames count from 1 again, and no schema is known."""
+        self.incarnation, self.received, self.reader = incarnation, 0, FrameReader()

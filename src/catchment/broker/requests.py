@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from catchment.broker import messages as m
+from catchment.broker.joining import Published
+from catchment.broker.peers import HERE
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.filter import NO_EVENT
 from catchment.model.subscription import Subscription
@@ -13,12 +15,17 @@ from catchment.model.subscription import Subscription
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["HANDLERS", "unsubscribe"]
+__all__ = ["HANDLERS", "publish", "unsubscribe"]
 
 
 def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], subscription: str = "") -> None:
     """Acknowledge a request once all has taken effect that it set off; or say why it has none."""
     try:
+        waiting = sum(one.peer == client for one in broker.waiting)
+        if waiting >= broker.settings.requests_max:
+            raise ConfigurationError(
+                f"{waiting} requests of {client!r} wait for their answers; accepted are {broker.settings.requests_max}"
+            )
         act()
     except CatchmentError as error:
         broker.send(client, m.Refused(request, str(error)))
@@ -79,23 +86,47 @@ def unsubscribe(broker: Broker, client: str, name: str) -> None:
     broker.remove_subscription(topic, condition, client, name)
 
 
-def _publish_events(broker: Broker, message: m.PublishEvents, client: str) -> None:
-    try:
-        _require_topic(broker, message.topic)
-        _require_advertised(broker, message.topic, client)
-        _require_acknowledged(broker, message.topic, client)
-        if not broker.has_room_for_events(client):
-            raise ConfigurationError(
-                f"a queue of broker {broker.name!r} is full with {broker.settings.queue_max} frames; try again later"
-            )
-        events = broker.ingress.accepted(message.topic, message.events, broker.now_us)
-    except CatchmentError as error:
-        broker.send(client, m.Refused(message.request, str(error)))
-        return
-    events, dropped = broker.weaver.admit(message.topic, events)
-    broker.send(client, m.Acknowledged(message.request, dropped))
+def publish(broker: Broker, topic: str, parts: Sequence[Published]) -> None:
+    """Accept the events of clients, answer each request, and forward what is new and in time."""
+    refused: dict[int, str] = {}
+    reasons: dict[str, str | None] = {}
+    asked = []
+    for number, one in enumerate(parts):
+        if one.sender not in reasons:
+            reasons[one.sender] = _refusal(broker, topic, one.sender)
+        reason = reasons[one.sender]
+        if reason is None:
+            asked.append(number)
+        else:
+            refused[number] = reason
+    accepted = broker.ingress.accept(topic, [(parts[n].message.events, parts[n].at_us) for n in asked])
+    refused |= {asked[place]: str(error) for place, error in accepted.errors.items()}
+    events, late = broker.weaver.admit(topic, accepted.events, accepted.owners)
+    dropped: dict[int, list[str]] = {}
+    for row in late:
+        dropped.setdefault(asked[accepted.owners[row]], []).append(accepted.events.column("event_id")[row].as_py())
+    for number, one in enumerate(parts):
+        assert isinstance(one.message, m.PublishEvents)
+        request = one.message.request
+        if number in refused:
+            broker.send(one.sender, m.Refused(request, refused[number]))
+        else:
+            broker.send(one.sender, m.Acknowledged(request, tuple(dropped.get(number, ()))))
     if events.num_rows:
-        broker.forward(message.topic, events, client)
+        broker.forward(topic, events, HERE)
+
+
+def _refusal(broker: Broker, topic: str, client: str) -> str | None:
+    """Why a client may not publish now, if it may not."""
+    try:
+        _require_topic(broker, topic)
+        _require_advertised(broker, topic, client)
+        _require_acknowledged(broker, topic, client)
+        if not broker.has_room:
+            raise ConfigurationError(f"there is no room for more events beyond broker {broker.name!r}; try again later")
+    except CatchmentError as error:
+        return str(error)
+    return None
 
 
 def _require_topic(broker: Broker, topic: str) -> None:
@@ -125,5 +156,4 @@ HANDLERS: Mapping[type, Callable[..., None]] = {
     m.UnadvertiseTopic: _unadvertise_topic,
     m.SubscribeTo: _subscribe_to,
     m.UnsubscribeFrom: _unsubscribe_from,
-    m.PublishEvents: _publish_events,
 }

@@ -68,12 +68,6 @@ class Routes:
         self.schema = schema
         self.advertisers: set[str] = set()
         self.advertised_to: set[str] = set()
-        self.generations: dict[str, int] = {}
-        """Of each neighbour, how many times it was advertised to."""
-        self.heard: dict[str, int] = {}
-        """Of each neighbour, the last generation that it advertised."""
-        self.ended: dict[str, int] = {}
-        """Of each neighbour, the last generation that it took back; which may be heard of before it began."""
         self.summaries = {neighbour: make_summary() for neighbour in sorted(neighbours)}
         self.wanted: dict[str, dict[Filter, None]] = {neighbour: {} for neighbour in sorted(neighbours)}
         """Of each neighbour, the filters that it has told."""

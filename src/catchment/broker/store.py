@@ -54,9 +54,9 @@ class Requests:
         self.open[self.last] = (advice, StoreRequest(self.last, key, value, version))
         self._untaken.append(self.last)
 
-    def take(self) -> list[StoreRequest]:
+    def take(self) -> tuple[StoreRequest, ...]:
         taken, self._untaken = self._untaken, []
-        return [self.open[number][1] for number in taken if number in self.open]
+        return tuple(self.open[number][1] for number in taken if number in self.open)
 
     def recall(self, last: int, open_requests: dict[int, tuple[str, StoreRequest]]) -> None:
         """Go on after a crash: everything without a reply is asked again."""

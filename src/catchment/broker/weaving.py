@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.advice import JOINPOINTS, Advice, At
+from catchment.broker.inputs import TAKEN, Outcome
 from catchment.broker.messages import Extras, Notified, Published, Told
 from catchment.broker.store import Requests, StoreReply
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -124,15 +127,15 @@ class Weaver:
             return
         self._react(advice, "on_message", sender, value)
 
-    def replied(self, reply: StoreReply) -> None:
+    def replied(self, reply: StoreReply) -> Outcome:
         """The store has answered a request of an advice."""
         name, request = self.requests.open.pop(reply.number, ("", None))
         advice = self._advice.get(name)
         if advice is None or request is None:
-            self._broker.counters["replies that came again"] += 1
-            return
+            return Outcome("repeated", f"request {reply.number} is not open")
         found = None if reply.value is None else msgspec.msgpack.decode(reply.value)
         self._react(advice, "on_reply", request.key, found, reply.version, reply.written)
+        return TAKEN
 
     # -- what clients do --------------------------------------------------------------------------------------------
 
@@ -149,16 +152,19 @@ class Weaver:
         """Whether an advice had seen to a subscription, and does so no more."""
         return any(self._react(one, "on_unsubscribe", client, name) for one in self._advice.values())
 
-    def admit(self, topic: str, events: pa.RecordBatch) -> tuple[pa.RecordBatch, tuple[str, ...]]:
-        """The events that may go on, and the ids of the others."""
+    def admit(
+        self, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]
+    ) -> tuple[pa.RecordBatch, list[int]]:
+        """The events that may go on, and the rows of the others."""
+        rows = np.arange(events.num_rows)
         accepted = events
         for advice in self._advice.values():
-            found = self._react(advice, "on_publish", topic, accepted)
-            accepted = accepted if found is None else found
-        if accepted.num_rows == events.num_rows:
-            return events, ()
-        kept = set(accepted.column("event_id").to_pylist())
-        return accepted, tuple(one for one in events.column("event_id").to_pylist() if one not in kept)
+            kept = self._react(advice, "on_publish", topic, accepted, requests[rows]) if accepted.num_rows else None
+            if kept is not None and not kept.all():
+                accepted, rows = accepted.filter(pa.array(kept)), rows[kept]
+        if accepted is events:
+            return events, []
+        return accepted, np.setdiff1d(np.arange(events.num_rows), rows).tolist()
 
     # -- carrying out -----------------------------------------------------------------------------------------------
 
@@ -185,9 +191,9 @@ class Weaver:
             if what == "attach":
                 self._extras[advice.name] = value
             elif what == "tell":
-                body, confirmed, with_events = value
+                body, confirmed, counts = value
                 change = self._broker.change_for(key) if confirmed else 0
-                self._broker.send(key, Told(advice.name, body, change, with_events))
+                self._broker.send(key, Told(advice.name, body, change), counts)
             elif what == "publish":
                 topic, events, attached = value
                 self._broker.send(key, Published(topic, events, {advice.name: attached}))

@@ -41,7 +41,7 @@ WAYS = {
 }
 LARGEST = {"bound": 100}
 """A bound is worked out anew whenever someone leaves, which takes minutes where there are many."""
-NO_MEMORY = Options(memory_every=None)
+NO_MEMORY = Options(snapshot_every=None)
 """Nothing crashes here, so nothing needs to be written down."""
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from catchment.broker import messages as m
-from catchment.broker.frames import Frame
+from catchment.broker.client import Session
 from catchment.model.subscription import Subscription
 
-__all__ = ["Client", "Publication", "Request", "Wish"]
+__all__ = ["Client", "Publication", "Request", "Wish", "publications_of"]
 
 
 @dataclass(slots=True)
@@ -68,10 +68,15 @@ class Publication:
 
 
 class Client:
-    """One client at one broker. It counts what came, so that what comes twice counts once."""
+    """One client at one broker, and all that happened to it."""
 
     def __init__(self, name: str, broker: str) -> None:
         self.name, self.broker = name, broker
+        self._session = Session(name)
+        self.reads = True
+        """Whether it takes what comes; else that waits with its broker."""
+        self.missed: int | None = None
+        """How many frames it missed, once it was dropped for not reading."""
         self.requests: list[Request] = []
         self.wishes: dict[str, Wish] = {}
         self.past: list[Wish] = []
@@ -79,14 +84,11 @@ class Client:
         """Topics whose advertisement was acknowledged and not taken back."""
         self._latest: dict[str, int] = {}
         """The last request about each topic's advertisement."""
-        self._sent = [0, 0]
-        self._received = [0, 0]
-        self.repeats = 0
 
-    def ask(self, kind: type, now_us: int, rested_us: int, *fields: Any) -> Frame:
-        """The frame of a new request."""
-        message = kind(len(self.requests), *fields)
-        request = Request(message, now_us, rested_us)
+    def ask(self, kind: type, now_us: int, rested_us: int, *fields: Any) -> list[bytes]:
+        """The frames of a new request."""
+        number, frames = self._session.ask(kind, *fields)
+        request = Request(self._session.open[number], now_us, rested_us)
         self.requests.append(request)
         if kind is m.SubscribeTo:
             self.wishes[fields[0]] = Wish(self.name, fields[0], request)
@@ -97,32 +99,32 @@ class Client:
         elif kind is m.UnadvertiseTopic:
             self.advertised.discard(fields[0])
         if kind in (m.AdvertiseTopic, m.UnadvertiseTopic):
-            self._latest[fields[0]] = message.request
-        self._sent[message.is_event] += 1
-        return Frame(self.name, self._sent[message.is_event], message)
+            self._latest[fields[0]] = number
+        return frames
 
-    def receive(self, frame: Frame, now_us: int) -> None:
-        message = frame.message
-        if frame.sequence <= self._received[message.is_event]:
-            self.repeats += 1
-            return
-        assert frame.sequence == self._received[message.is_event] + 1, f"{self.name} missed a frame before {frame}"
-        self._received[message.is_event] = frame.sequence
-        if isinstance(message, m.Delivered):
-            self._delivered(message)
-            return
-        if isinstance(message, m.Notified):
-            self._notified(message, now_us)
-            return
-        assert isinstance(message, (m.Acknowledged, m.Refused))
-        request = self.requests[message.request]
-        assert request.answered_us is None, f"{self.name} was answered twice: {frame}"
+    def receive(self, data: bytes, now_us: int) -> tuple[m.Message, ...]:
+        """What a frame of its broker says that is new."""
+        messages = self._session.receive(data)
+        for message in messages:
+            if isinstance(message, m.Delivered):
+                self._delivered(message)
+            elif isinstance(message, m.Notified):
+                self._notified(message, now_us)
+            elif isinstance(message, m.Dropped):
+                self.missed = message.frames
+            else:
+                assert isinstance(message, (m.Acknowledged, m.Refused))
+                self._answered(message, now_us)
+        return messages
+
+    def _answered(self, message: m.Acknowledged | m.Refused, now_us: int) -> None:
+        request = self.requests[message.request - 1]
         request.answered_us = now_us
-        if isinstance(message, m.Acknowledged):
-            request.dropped = message.dropped
         if isinstance(message, m.Refused):
             request.refused = message.reason
-        elif isinstance(request.message, m.AdvertiseTopic) and self._latest[request.message.topic] == message.request:
+            return
+        request.dropped = message.dropped
+        if isinstance(request.message, m.AdvertiseTopic) and self._latest[request.message.topic] == message.request:
             # An answer from before it was taken back says nothing about the advertisement that followed.
             self.advertised.add(request.message.topic)
 
@@ -130,7 +132,7 @@ class Client:
         ids = message.events.column("event_id").to_pylist()
         known = {**{wish.name: wish for wish in self.past}, **self.wishes}
         for name, rows in sorted(message.wanted.items()):
-            known[name].received += [ids[row] for row in rows]
+            known[name].received += [ids[row] for row in rows.tolist()]
 
     def _notified(self, message: m.Notified, now_us: int) -> None:
         known = {**{wish.name: wish for wish in self.past}, **self.wishes}
@@ -142,15 +144,15 @@ class Client:
         return [*self.past, *self.wishes.values()]
 
 
-def publications_of(frame: Frame, now_us: int, local_us: int, dropped: Collection[str]) -> list[Publication]:
+def publications_of(
+    client: str, message: m.PublishEvents, now_us: int, local_us: int, dropped: Collection[str]
+) -> list[Publication]:
     """The events of a request to publish that a broker has just accepted, at some time by its own clock."""
-    message = frame.message
-    assert isinstance(message, m.PublishEvents)
     events: pa.RecordBatch = message.events
     ids = events.column("event_id").to_pylist()
     times = events.column("ts").cast(pa.int64()).to_pylist() if "ts" in events.schema.names else [local_us] * len(ids)
     return [
-        Publication(event_id, frame.sender, message.topic, {**values, "ts": time_us}, now_us)
+        Publication(event_id, client, message.topic, {**values, "ts": time_us}, now_us)
         for event_id, time_us, values in zip(ids, times, events.to_pylist(), strict=True)
         if event_id not in dropped
     ]

@@ -1,7 +1,7 @@
 """Links that lose, repeat and delay, and in the end deliver everything in order: what a durable log between two gives.
 
-Rule 1: on one link and traffic class frames arrive in the order in which they were sent.
-Rule 2: what cannot be delivered, because it was lost, the link is cut or the receiver is down or full, is tried again.
+Rule 1: on one link frames arrive in the order in which they were sent.
+Rule 2: what cannot be delivered, because it was lost, the link is cut or the receiver does not read, is tried again.
 Rule 3: a link takes only so many frames at a time; what it does not take waits with its sender.
 """
 
@@ -11,43 +11,45 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
-from catchment.broker import Frame, encode
 from catchment.simulation.options import Options
 from catchment.simulation.timeline import Timeline
 
 __all__ = ["Network"]
 
-Deliver = Callable[[str, str, Frame], int | None]
+Deliver = Callable[[str, str, bytes], int | None]
 """Source, target and frame; None if the target has taken it, else when to try again."""
 
 
 class Network:
-    """All links of a simulation. `made_room` hears of a sender whose link has room again."""
+    """All links of a simulation. `made_room` hears of a link that has room again."""
 
     def __init__(
-        self, timeline: Timeline, random: Random, options: Options, deliver: Deliver, made_room: Callable[[str], None]
+        self,
+        timeline: Timeline,
+        random: Random,
+        options: Options,
+        deliver: Deliver,
+        made_room: Callable[[str, str], None],
     ) -> None:
         self._timeline, self._random, self._options = timeline, random, options
         self._deliver, self._made_room = deliver, made_room
-        self._links: dict[tuple[str, str, bool], _Link] = {}
+        self._links: dict[tuple[str, str], _Link] = {}
         self._cut_until_us: dict[frozenset[str], int] = {}
         self._under_way = 0
 
-    def room(self, source: str, target: str) -> tuple[int, int]:
-        """How many frames of control and of events a link would take now."""
-        links = (self._links.get((source, target, is_event)) for is_event in (False, True))
-        most = self._options.in_flight_max
-        control, events = (max(most - len(link.frames), 0) if link else most for link in links)
-        return control, events
+    def has_room(self, source: str, target: str) -> bool:
+        """Whether a link would take a frame now."""
+        link = self._links.get((source, target))
+        return link is None or len(link.frames) < self._options.in_flight_max
 
-    def send(self, source: str, target: str, frame: Frame) -> None:
-        key = (source, target, frame.message.is_event)
+    def send(self, source: str, target: str, data: bytes) -> None:
+        key = (source, target)
         link = self._links.get(key)
         if link is None:
             link = self._links[key] = _Link()
         chance, options = self._random.random, self._options
         for _ in range(2 if options.duplicates and chance() < options.duplicates else 1):
-            link.frames.append((self._arrival_us(link, frame), frame))
+            link.frames.append((self._arrival_us(link, data), data))
             self._under_way += 1
         if not link.is_pumping:
             link.is_pumping = True
@@ -64,19 +66,19 @@ class Network:
     def is_empty(self) -> bool:
         return not self._under_way
 
-    def _arrival_us(self, link: _Link, frame: Frame) -> int:
+    def _arrival_us(self, link: _Link, data: bytes) -> int:
         options = self._options
         arrival_us = self._timeline.now_us + self._random.randint(options.delay_us_min, options.delay_us_max)
         while options.drops and self._random.random() < options.drops:
             arrival_us += options.retransmit_us
         if options.bytes_per_s is not None:
             begin_us = max(link.busy_until_us, self._timeline.now_us)
-            link.busy_until_us = begin_us + len(encode(frame)) * 1_000_000 // options.bytes_per_s
+            link.busy_until_us = begin_us + len(data) * 1_000_000 // options.bytes_per_s
             arrival_us += link.busy_until_us - self._timeline.now_us
         return arrival_us
 
-    def _pump(self, key: tuple[str, str, bool], link: _Link) -> None:
-        source, target, _ = key
+    def _pump(self, key: tuple[str, str], link: _Link) -> None:
+        source, target = key
         again_us: int | None = self.cut_until_us(source, target)
         if again_us is None or again_us <= self._timeline.now_us:
             again_us = self._deliver(source, target, link.frames[0][1])
@@ -89,11 +91,11 @@ class Network:
             self._timeline.at(link.frames[0][0], lambda: self._pump(key, link))
         else:
             link.is_pumping = False
-        self._made_room(source)
+        self._made_room(source, target)
 
 
 class _Link:
     def __init__(self) -> None:
-        self.frames: deque[tuple[int, Frame]] = deque()
+        self.frames: deque[tuple[int, bytes]] = deque()
         self.is_pumping = False
         self.busy_until_us = 0

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
+from catchment.broker.hosting import Limits
 from catchment.broker.messages import WindowValue
 from catchment.model.errors import ConfigurationError, SubscriptionError, require_type
 from catchment.model.events import as_events, attribute_schema, problems
@@ -33,6 +34,7 @@ ANSWERS_MS_MAX = 3_600_000
 """How long brokers may take to answer, in virtual time."""
 
 
+UNLIMITED = Limits(link_bytes_max=2**62, client_bytes_max=2**62)
 BEGIN_US = 60_000_000
 """When, after all subscriptions are there, the first event is published."""
 
@@ -109,10 +111,10 @@ def simulate(
     rejected = pa.table({"event_id": table.column("event_id"), "reason": wrong or pa.nulls(len(table), pa.string())})
     accepted = table if wrong is None else table.filter(wrong.is_null())
     settings = Settings(
-        schemas=schemas, forwarding=forwarding, summary=summary, queue_max=2**62, remembered_max=max(len(table), 1)
+        schemas=schemas, forwarding=forwarding, summary=summary, remembered_max=max(len(table), 1), meters=True
     )
     # Nobody crashes in here, so nobody has to be brought back.
-    options = replace(options, memory_every=None)
+    options = replace(options, snapshot_every=None, limits=UNLIMITED)
     world = World(
         overlay,
         settings,
@@ -120,7 +122,6 @@ def simulate(
         seed=seed,
         make_advice=lambda: [Aggregation(schemas, aggregating)],
         records=False,
-        meters=True,
         epoch_us=_first_us(accepted) - BEGIN_US,
     )
     for one in asked:
@@ -142,7 +143,7 @@ def simulate(
         traffic=_traffic(world),
         rejected=rejected.filter(rejected.column("reason").is_valid()),
         dropped=_dropped(world, accepted),
-        transitions=sum(node.broker.work["transition"] for node in world.nodes.values()),
+        transitions=world.tally.transitions,
         world=world,
     )
 
@@ -291,8 +292,8 @@ def _place(one: WindowValue) -> dict[str, Any]:
 def _traffic(world: World) -> pa.Table:
     tree, tally = topic_tree(world.overlay), world.tally
     counted = []
-    for table in (tally.carried, tally.partials, tally.control):
-        carried = [table.get(link, (0, 0)) for link in tree.link_names]
+    for kind in ("publications", "partials", "control"):
+        carried = [tally.carried.get((*link, kind), (0, 0)) for link in tree.link_names]
         counted.append(LinkCounts(*(np.array([one[at] for one in carried], np.int64) for at in range(2))))
     publications, partials, control = counted
     return traffic_table(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from catchment.broker.aggregation import COLLECTION_US, Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
+from catchment.broker.hosting import Limits
 from catchment.model.schema import Schema, Type
 from catchment.overlay.placement import ONLINE
 from catchment.simulation.checking import (
@@ -83,13 +84,16 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         crashes=random.choice([0.0, 0.05]),
         partitions=random.choice([0.0, 0.05, 0.2]),
         clock_skew_us_max=random.choice([0, 100_000]),
-        memory_every=random.choice([1, 5, 50]),
+        snapshot_every=random.choice([1, 5, 50]),
+        kills=random.choice([0.0, 0.0, 0.02]),
+        step_max=random.choice([1, 3, 100]),
+        step_delay_us_max=random.choice([0, 3_000]),
+        limits=random.choice([Limits(), Limits(link_bytes_max=2_000)]),
     )
     settings = Settings(
         schemas=SCHEMAS,
         forwarding=random.choice(["advertised", "advertised", "flooded"]),
         summary=random.choice(["bound", "covering", "each"]),
-        queue_max=random.choice([2, 10_000]),
     )
     aggregating = AggregationOptions(
         placement=random.choice(ONLINE),
@@ -138,7 +142,9 @@ class _Teller:
         act = self._random.choices(
             [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish], [4, 2, 5, 2, 9]
         )[0]
-        act(self._random.choice(self._clients), self._random.choice(sorted(SCHEMAS)))
+        client, topic = self._random.choice(self._clients), self._random.choice(sorted(SCHEMAS))
+        for _ in range(self._random.choice([1, 1, 1, 5]) if act == self._publish else 1):
+            act(client, topic)
         self._break()
 
     def _next(self) -> int:

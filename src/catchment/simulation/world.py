@@ -1,23 +1,25 @@
 """An overlay of brokers and clients in virtual time, run from a seed.
 
+    client ─► link ─► log ─► step ─► outbox ─► link ─► …
+
 Rule 1: every chance is drawn from the seed, in an order that depends on nothing else; so a seed replays exactly.
+Rule 2: links carry bytes. The world looks at outcomes and sizes, and reads along on links where it has to know more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.broker.advice import Advice
-from catchment.broker.broker import Broker, Settings
-from catchment.broker.frames import Frame
-from catchment.broker.peers import CONTROL
+from catchment.broker.broker import Settings
+from catchment.broker.inputs import Attached, Item, Received, Replied, Step, Woken
 from catchment.broker.store import StoreReply, StoreRequest
 from catchment.model.errors import ConfigurationError
 from catchment.overlay import Overlay, topic_tree
@@ -28,6 +30,7 @@ from catchment.simulation.options import CALM, Options
 from catchment.simulation.service import FREE
 from catchment.simulation.store import STORE, Store
 from catchment.simulation.tally import Tally
+from catchment.simulation.tap import Tap
 from catchment.simulation.timeline import Timeline
 
 __all__ = ["World"]
@@ -36,9 +39,8 @@ __all__ = ["World"]
 class World:
     """Brokers of an overlay, joined along the topic's tree, and the clients at them.
 
-    `traces` keeps a line for every frame, `records` every event that was accepted, for checkers to look at; `meters`
-    adds up what links carry; `epoch_us` is what brokers' clocks say at the beginning; `watch` is called with every
-    broker that has done something.
+    `traces` keeps a line for every message, `records` every event that was accepted, for checkers to look at;
+    `epoch_us` is what brokers' clocks say at the beginning; `watch` is called with every broker that has made a step.
     """
 
     def __init__(
@@ -51,7 +53,6 @@ class World:
         make_advice: Callable[[], Iterable[Advice]] = tuple,
         traces: bool = False,
         records: bool = True,
-        meters: bool = False,
         epoch_us: int = 0,
         watch: Callable[[World, Node], None] | None = None,
     ) -> None:
@@ -61,10 +62,14 @@ class World:
         self.trace: list[str] = []
         self.clients: dict[str, Client] = {}
         self.publications: list[Publication] = []
-        self.tally = Tally(overlay.brokers, meters=meters)
+        self.tally = Tally()
         self._traces, self._records, self._watch = traces, records, watch
         self.store = Store()
-        self._network = Network(self.timeline, self.random, options, self._deliver, self._made_room)
+        self._network = Network(self.timeline, self.random, options, self._deliver, self._pump)
+        self._tap, self._answers = Tap(), Tap()
+        self._asked: dict[tuple[str, int], tuple[m.PublishEvents, int] | None] = {}
+        """Requests to publish, and when they were stored, by the broker's clock; None once they are answered."""
+        self._scheduled: set[str] = set()
         self._wakes: dict[str, int] = {}
         self._down: set[str] = set()
         self._rested_us = 0
@@ -78,7 +83,8 @@ class World:
                 of,
                 settings,
                 make_advice,
-                memory_every=options.memory_every,
+                limits=options.limits,
+                snapshot_every=options.snapshot_every,
                 skew_us=epoch_us + self.random.randint(-options.clock_skew_us_max, options.clock_skew_us_max),
             )
             for name, of in neighbours.items()
@@ -91,7 +97,7 @@ class World:
         full = f"{broker}/{name}"
         self.overlay.require(broker)
         self.clients[full] = Client(full, broker)
-        self.nodes[broker].attach(full)
+        self._store(self.nodes[broker], Attached(full))
         return self.clients[full]
 
     def advertise(self, client: Client, topic: str) -> None:
@@ -111,17 +117,25 @@ class World:
 
     def _ask(self, client: Client, kind: type, *fields: object) -> None:
         now_us = self.timeline.now_us
-        if self._network.is_empty and not self._down:
+        if self._records and self._is_at_rest():
             self._rested_us = now_us
-        self._network.send(client.name, client.broker, client.ask(kind, now_us, self._rested_us, *fields))
+        for data in client.ask(kind, now_us, self._rested_us, *fields):
+            self._network.send(client.name, client.broker, data)
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        if self._down or not self._network.is_empty:
+            return False
+        nodes = self.nodes.values()
+        return not any(node.waiting or any(box.frames for box in node.outboxes.values()) for node in nodes)
 
     # -- what goes wrong --------------------------------------------------------------------------------------------
 
     def crash(self, broker: str, down_us: int) -> None:
         """Stop a broker, and start it again after some time."""
         node = self.nodes[broker]
-        if self.options.memory_every is None:
-            raise ConfigurationError("memory_every is None, so no broker can come back; accepted here are numbers")
+        if self.options.snapshot_every is None:
+            raise ConfigurationError("snapshot_every is None, so no broker can come back; accepted here are numbers")
         if node.is_down:
             return
         self._note(f"{broker} crashes")
@@ -132,14 +146,27 @@ class World:
     def _restart(self, node: Node) -> None:
         self._note(f"{node.name} is back")
         self._down.discard(node.name)
-        for send in node.restart():
-            self._network.send(node.name, send.to, send.frame)
+        for step in node.restart(self._step_sizes()):
+            self._record(node, step)
+            for request in step.requests:
+                self._ask_store(node, request)
         self._after(node)
+
+    def _step_sizes(self) -> Iterator[int]:
+        while True:
+            yield self.random.randint(1, self.options.step_max)
 
     def cut(self, one: str, other: str, down_us: int) -> None:
         """Let a link, between brokers or from a broker to the store, carry nothing for some time."""
         self._note(f"{one} - {other} is cut for {down_us}us")
         self._network.cut(one, other, self.timeline.now_us + down_us)
+
+    def _is_killed(self, node: Node) -> bool:
+        """Whether a broker crashes just now."""
+        kills = self.options.kills
+        if kills and self.random.random() < kills:
+            self.crash(node.name, self.random.randint(1, self.options.down_us_max))
+        return node.is_down
 
     # -- time passes ------------------------------------------------------------------------------------------------
 
@@ -147,67 +174,118 @@ class World:
         """Let time pass until all is at rest, or up to a time."""
         self.timeline.run(until_us)
 
-    def _deliver(self, source: str, target: str, frame: Frame) -> int | None:
+    def _deliver(self, source: str, target: str, data: bytes) -> int | None:
         now_us = self.timeline.now_us
         if target in self.clients:
-            if self._traces:
-                self._note(f"{source} -> {target} {frame.message}")
-            self.clients[target].receive(frame, now_us)
+            client = self.clients[target]
+            if not client.reads:
+                return now_us + self.options.retransmit_us
+            for message in client.receive(data, now_us):
+                if self._traces:
+                    self._note(f"{source} -> {target} {message}")
             return None
         node = self.nodes[target]
-        if node.busy_until_us > now_us:
-            return node.busy_until_us
-        repeats, before = node.broker.counters["frames that came again"], _Done.of(node.broker)
-        if not node.receive(frame, now_us):
-            return now_us + self.options.retransmit_us
-        if self._traces:
-            self._note(f"{source} -> {target} {frame.message}")
-        came_again = node.broker.counters["frames that came again"] > repeats
-        self.tally.add(source, target, frame, came_again=came_again)
-        if self._records and isinstance(frame.message, m.PublishEvents) and not came_again:
-            answer = node.broker.peers[frame.sender].queues[CONTROL][-1].message
-            if isinstance(answer, m.Acknowledged):
-                self.publications += publications_of(frame, now_us, now_us + node.skew_us, answer.dropped)
-        self._serve(node, frame, before)
-        self._after(node)
+        if self._traces or (self._records and source in self.clients):
+            for message in self._tap.messages(source, target, data):
+                if self._traces:
+                    self._note(f"{source} -> {target} {message}")
+                if isinstance(message, m.PublishEvents):
+                    self._asked.setdefault((source, message.request), (message, now_us + node.skew_us))
+        self._store(node, Received(data))
         return None
 
-    def _serve(self, node: Node, frame: Frame | None, before: _Done) -> None:
-        """Let a broker be busy with what it has just been handed."""
+    def _store(self, node: Node, item: Item) -> None:
+        """Let an input wait in a broker's log."""
+        node.store(item, self.timeline.now_us)
+        self._soon(node)
+
+    def _soon(self, node: Node) -> None:
+        """Let a broker make a step, once it is free."""
+        if node.name not in self._scheduled:
+            self._scheduled.add(node.name)
+            delay_us = self.options.step_delay_us_max
+            at_us = self.timeline.now_us + (self.random.randint(0, delay_us) if delay_us else 0)
+            self.timeline.at(max(at_us, node.busy_until_us), lambda: self._step(node))
+
+    def _step(self, node: Node) -> None:
+        self._scheduled.discard(node.name)
+        if node.is_down or not node.waiting:
+            return
+        if node.busy_until_us > self.timeline.now_us:
+            self._soon(node)
+            return
+        most = min(node.waiting, self.options.step_max)
+        if self._is_killed(node):
+            return
+        step = node.step(self.random.randint(1, most) if most > 1 else 1)
+        self._look_at(node, step)
+        for send in step.sends:
+            if self._is_killed(node):
+                return
+            node.hand_over(send)
+        for request in step.requests:
+            self._ask_store(node, request)
+        if self._is_killed(node):
+            return
+        node.snapshot()
+        self._after(node)
+
+    def _look_at(self, node: Node, step: Step) -> None:
+        """Count what a step did, let the broker be busy with it, and note which events it accepted."""
+        self.tally.add(node.name, step)
         service = self.options.service
         if service is not FREE:
-            after, message = _Done.of(node.broker), frame.message if frame is not None else None
-            events = message.events.num_rows if isinstance(message, (m.Published, m.PublishEvents)) else 0
+            work = step.work
             spent = {
-                "match": service.match_us * events,
-                "add": service.add_us * (after.adds - before.adds),
-                "merge": service.merge_us * (after.merges - before.merges),
-                "decide": service.decide_us * (after.decisions - before.decisions),
-                "send": service.send_us * ((frame is not None) + after.sent - before.sent),
+                "match": service.match_us * work["match"],
+                "add": service.add_us * work["add"],
+                "merge": service.merge_us * work["merge"],
+                "decide": service.decide_us * work["decide"],
+                "send": service.send_us * (step.taken.total() + work["send"]),
             }
             node.load_us.update(spent)
-            busy_us = max(node.busy_until_us, self.timeline.now_us)
-            node.busy_until_us = busy_us + math.ceil(sum(spent.values()))
+            node.busy_until_us = self.timeline.now_us + math.ceil(sum(spent.values()))
+        self._record(node, step)
+
+    def _record(self, node: Node, step: Step) -> None:
+        """Note which events a broker has accepted; after a crash it may find once more what it has found before."""
+        if not self._records:
+            return
+        frames = ((send.to, data) for send in step.sends if send.to in self.clients for data in send.frames)
+        for client, data in frames:
+            for message in self._answers.messages(node.name, client, data):
+                if not isinstance(message, (m.Acknowledged, m.Refused)):
+                    continue
+                asked = self._asked.get((client, message.request))
+                self._asked[client, message.request] = None
+                if asked is not None and isinstance(message, m.Acknowledged):
+                    self.publications += publications_of(
+                        client, asked[0], self.timeline.now_us, asked[1], message.dropped
+                    )
 
     def _after(self, node: Node) -> None:
-        """What a broker wants after it has been called."""
+        """What a broker wants after a step."""
         if self._watch is not None:
             self._watch(self, node)
-        self._made_room(node.name)
-        for request in node.broker.take_requests():
-            self._ask_store(node, request)
+        for peer in sorted(node.outboxes):
+            self._pump(node.name, peer)
+        for item in node.notices():
+            self._store(node, item)
+        if node.waiting:
+            self._soon(node)
         self._wake(node)
 
-    def _made_room(self, source: str) -> None:
-        """Send what waits with a broker, as far as its links take it."""
+    def _pump(self, source: str, target: str) -> None:
+        """Send what waits for a peer, as far as its link takes it."""
         node = self.nodes.get(source)
-        if node is None or node.is_down:
+        if node is None:
             return
-        for peer in node.broker.peers_with_output():
-            room = self._network.room(source, peer)
-            if any(room):
-                for send in node.take_output(peer, room):
-                    self._network.send(source, send.to, send.frame)
+        outbox = node.outboxes.get(target)
+        while outbox is not None and outbox.frames and self._network.has_room(source, target):
+            self._network.send(source, target, outbox.take())
+        if not node.is_down:
+            for item in node.notices():
+                self._store(node, item)
 
     def _ask_store(self, node: Node, request: StoreRequest) -> None:
         options, chance = self.options, self.random.random
@@ -230,9 +308,7 @@ class World:
                     later(self._delay_us(), partial(replied, reply))
 
         def replied(reply: StoreReply) -> None:
-            node.receive_reply(reply, self.timeline.now_us)
-            if not node.is_down:
-                self._after(node)
+            self._store(node, Replied(reply))
 
         later(self._delay_us(), arrive)
 
@@ -240,7 +316,7 @@ class World:
         return self.random.randint(self.options.delay_us_min, self.options.delay_us_max)
 
     def _wake(self, node: Node) -> None:
-        due_us = node.timer_us()
+        due_us = None if node.timer_us is None else node.timer_us - node.skew_us
         if due_us is not None and self._wakes.get(node.name) != due_us:
             self._wakes[node.name] = due_us
             self.timeline.at(due_us, lambda: self._woken(node, due_us))
@@ -248,28 +324,9 @@ class World:
     def _woken(self, node: Node, due_us: int) -> None:
         if self._wakes.get(node.name) == due_us:
             del self._wakes[node.name]
-        now_due_us = node.timer_us()
-        if now_due_us is not None and now_due_us <= self.timeline.now_us:
-            before = _Done.of(node.broker)
-            node.handle_timer(self.timeline.now_us)
-            self._serve(node, None, before)
-            self._after(node)
-        self._wake(node)
+        if not node.is_down and node.timer_us is not None and node.timer_us <= self.timeline.now_us + node.skew_us:
+            self._store(node, Woken())
 
-    def _note(self, line: str) -> None:
+    def _note(self, line: Any) -> None:
         if self._traces:
             self.trace.append(f"{self.timeline.now_us}us {line}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """What a broker has done so far."""
-
-    sent: int
-    adds: int
-    merges: int
-    decisions: int
-
-    @classmethod
-    def of(cls, broker: Broker) -> _Done:
-        return cls(broker.sent, broker.work["add"], broker.work["merge"], broker.work["decide"])

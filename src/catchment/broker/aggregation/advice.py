@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from catchment.broker.advice import Advice, At, Proceed
-from catchment.broker.aggregation.asking import HERE, Asked
+from catchment.broker.aggregation.asking import Asked
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.crossing import ADVICE
 from catchment.broker.aggregation.deciding import column_from
@@ -31,6 +32,7 @@ from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.shelves import STATE_OVERHEAD_BYTES
 from catchment.broker.aggregation.topic import Topic
+from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.schema import Schema
@@ -129,14 +131,12 @@ class Aggregation(Advice):
     # -- advertisements ---------------------------------------------------------------------------------------------
 
     def ad_add(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
-        # An advertisement may overtake the end of the one before: then what that one has sent is still on its way.
-        was_advertising = peer in at.advertisers(topic)
         proceed()
         here = self._topic(at, topic)
         if peer in at.neighbours:
             self._tell(at, here, here.bases.beside(peer), peer)
             closed_us = here.clock.closed_us
-            if closed_us > NEVER and not was_advertising:
+            if closed_us > NEVER:
                 at.tell(peer, ["floor", topic, closed_us])
                 here.clock.heard[peer] = max(here.clock.heard.get(peer, NEVER), closed_us)
         elif here.clock.arrived_us == NEVER:
@@ -167,15 +167,10 @@ class Aggregation(Advice):
 
     # -- publications -----------------------------------------------------------------------------------------------
 
-    def on_publish(self, at: At, topic: str, events: pa.RecordBatch) -> pa.RecordBatch:
-        clock = self._topic(at, topic).clock
-        times = events.column("ts").cast(pa.int64())
-        in_time = pc.greater_equal(times, clock.closed_us)
-        if not pc.all(in_time).as_py():
-            events = events.filter(in_time)
-        if events.num_rows:
-            clock.accept(pc.max(events.column("ts").cast(pa.int64())).as_py(), at.now_us)
-        return events
+    def on_publish(
+        self, at: At, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_] | None:
+        return self._topic(at, topic).admit(at, events.column("ts").cast(pa.int64()).to_numpy(), requests)
 
     def pub_send(
         self, at: At, proceed: Proceed, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str
@@ -282,8 +277,6 @@ class Aggregation(Advice):
         here = self._topic(at, topic)
         if what == "tell":
             here.expire(at, side)
-        elif what == "later":
-            here.advance(at)
         elif what == "watch":
             here.look(at)
         else:

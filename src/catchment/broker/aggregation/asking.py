@@ -24,11 +24,9 @@ from catchment.model.subscription import Query
 from catchment.model.window import Window
 from catchment.stages import COLLECTED, Layout, Part, Question, part_of
 
-__all__ = ["HERE", "Asked", "Base", "Bases", "View"]
+__all__ = ["Asked", "Base", "Bases", "View"]
 
 _Plain = tuple[str, str, Any, tuple[int, int], list[str], list[tuple[str, str | None, str]]]
-HERE = ""
-"""The side of a broker's own clients; no neighbour is named so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,14 +69,16 @@ class Clock:
         self.latest_us = max(self.latest_us, time_us)
         self.arrived_us = now_us
 
-    def own_us(self) -> int:
-        """What this broker's own publishers have promised."""
-        return max(self.latest_us - self._lateness_us, self._idle_us)
+    def own_us(self, latest_us: int = NEVER) -> int:
+        """What this broker's own publishers have promised, or would have if events up to a time had come in."""
+        return max(max(self.latest_us, latest_us) - self._lateness_us, self._idle_us)
 
-    def watermark_us(self, advertisers: Collection[str], neighbours: Collection[str], besides: str = "") -> int:
+    def watermark_us(
+        self, advertisers: Collection[str], neighbours: Collection[str], besides: str = "", *, latest_us: int = NEVER
+    ) -> int:
         """What all sides but one have promised."""
         promised = (
-            self.heard.get(peer, NEVER) if peer in neighbours else self.own_us()
+            self.heard.get(peer, NEVER) if peer in neighbours else self.own_us(latest_us)
             for peer in advertisers
             if peer != besides
         )

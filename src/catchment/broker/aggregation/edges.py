@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catchment.broker.aggregation.asking import HERE, Base
+from catchment.broker.aggregation.asking import Base
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.places import Group, Item, Place
 from catchment.broker.aggregation.shelves import Partial
 from catchment.broker.messages import WindowValue
+from catchment.broker.peers import HERE
 from catchment.model.errors import AggregateOverflowError
 from catchment.model.operators import Measure
 from catchment.model.results import exact_json, key_text, number_of

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from catchment.broker.advice import At
-from catchment.broker.aggregation.asking import HERE
 from catchment.broker.aggregation.clocks import NEVER, Clock
 from catchment.broker.aggregation.waiting import timer_key
+from catchment.broker.peers import HERE
 
 __all__ = ["Silence"]
 

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.advice import At
-from catchment.broker.aggregation.asking import HERE, Asked, Base, Bases
+from catchment.broker.aggregation.asking import Asked, Base, Bases
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end_us
 from catchment.broker.aggregation.crossing import HOLDING, Batch, Crossing, Wants
 from catchment.broker.aggregation.deciding import Deciding
@@ -27,12 +29,12 @@ from catchment.broker.aggregation.rows import Rows, marks_by_row
 from catchment.broker.aggregation.shelves import Partial, Received, slice_of
 from catchment.broker.aggregation.silence import Silence
 from catchment.broker.aggregation.waiting import Waiting, timer_key
+from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.schema import Schema
 
 __all__ = ["Topic"]
 
-_NO_ROOM_US = 10_000
 _GONE_MAX = 1_000
 
 
@@ -87,6 +89,39 @@ class Topic:
         return self.edge if side == HERE else self.outlets[side]
 
     # -- publications -----------------------------------------------------------------------------------------------
+
+    def admit(
+        self, at: At, times: npt.NDArray[np.int64], requests: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which events of this broker's clients are in time: not behind what was closed before their request.
+
+        The answer is that of taking in one request after the other, whose events may close windows.
+        """
+        clock = self.clock
+        latest_us = max(clock.latest_us, int(times.max()))
+        if int(times.min()) >= self._closed_us(at, latest_us):
+            clock.accept(latest_us, at.now_us)
+            return None
+        in_time = np.ones(len(times), np.bool_)
+        closed_us = clock.closed_us
+        edges = np.flatnonzero(np.diff(requests)) + 1
+        for rows in np.split(np.arange(len(times)), edges):
+            in_time[rows] = times[rows] >= closed_us
+            if in_time[rows].any():
+                clock.accept(int(times[rows][in_time[rows]].max()), at.now_us)
+                closed_us = max(closed_us, self._closed_us(at, clock.latest_us))
+        return in_time
+
+    def _closed_us(self, at: At, latest_us: int) -> int:
+        """Up to where time is closed here once events up to `latest_us` have come in."""
+        advertisers = at.advertisers(self.name)
+        ends = [self.clock.closed_us]
+        for side in (HERE, *self.outlets):
+            windows = self.bases.windows_at(side)
+            time_us = self.clock.watermark_us(advertisers, at.neighbours, side, latest_us=latest_us)
+            if windows and time_us < FOR_EVER:
+                ends.append(last_end_us(windows, time_us))
+        return max(ends)
 
     def take_in(self, at: At, events: pa.RecordBatch, matched: Matched, upstream: str) -> Matched:
         """Add publications up, hold them back, or let them go on: where they go as they are, and with which marks."""
@@ -191,19 +226,10 @@ class Topic:
         for side, outlet in self.outlets.items():
             windows = self.bases.windows_at(side)
             time_us = self.clock.watermark_us(advertisers, at.neighbours, side)
-            # Where nobody publishes any more, the neighbour is about to hear so: all that is left goes before that.
-            if windows and (time_us == FOR_EVER or at.has_room(side)):
+            if windows:
                 self._settle(at, outlet, windows, time_us)
-            elif windows:
-                at.wake(self._timer("later", side), at.now_us + _NO_ROOM_US)
-        if self._clients_have_room(at):
-            self._finish(at, self.clock.watermark_us(advertisers, at.neighbours))
-        else:
-            at.wake(self._timer("later", HERE), at.now_us + _NO_ROOM_US)
+        self._finish(at, self.clock.watermark_us(advertisers, at.neighbours))
         self.silence.watch(at)
-
-    def _clients_have_room(self, at: At) -> bool:
-        return all(at.has_room(client) for client in {local.client for local in self.edge.locals.values()})
 
     def _settle(self, at: At, outlet: Outlet, windows: Sequence[Any], time_us: int) -> None:
         """Tell a neighbour all that ends up to a time, and that nothing before it will come."""
@@ -222,8 +248,13 @@ class Topic:
         if is_news:
             outlet.promised_us = promise_us
         if partials or is_news:
-            flow = ["flow", self.name, partials, promise_us if is_news else None, at.now_us]
-            at.tell(outlet.side, flow, with_events=True)
+            self._tell_flow(at, outlet.side, partials, promise_us if is_news else None)
+
+    def _tell_flow(self, at: At, side: str, partials: list[Any], promise_us: int | None) -> None:
+        counts = None
+        if partials:
+            counts = ("partials", sum(one[3] for one in partials), sum(one[4] for one in partials))
+        at.tell(side, ["flow", self.name, partials, promise_us, at.now_us], counts=counts)
 
     def _release(self, at: At, side: str, end_us: int) -> None:
         if self.crossing is not None:
@@ -269,10 +300,9 @@ class Topic:
     def expire(self, at: At, side: str) -> None:
         """Tell what the clock says is due."""
         agenda = self._place(side).agenda
-        has_room = self._clients_have_room(at) if side == HERE else at.has_room(side)
-        if side == HERE and has_room:
+        if side == HERE:
             self._notify(at, agenda.expired(at.now_us))
-        elif has_room:
+        else:
             items = agenda.expired(at.now_us)
             for key, _, end_us in items:
                 if key == HOLDING:
@@ -281,10 +311,7 @@ class Topic:
             items += agenda.expired(at.now_us)
             partials = self._taken(at, self.outlets[side], [item for item in items if item[0] != HOLDING])
             if partials:
-                at.tell(side, ["flow", self.name, partials, None, at.now_us], with_events=True)
-        else:
-            at.wake(self._timer("tell", side), at.now_us + _NO_ROOM_US)
-            return
+                self._tell_flow(at, side, partials, None)
         soonest_us = agenda.soonest_us()
         if soonest_us is not None:
             at.wake(self._timer("tell", side), soonest_us)

@@ -1,0 +1,56 @@
+"""The client's side of the protocol, whoever carries its bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from catchment.broker import messages as m
+from catchment.broker.broker import EPOCH
+from catchment.broker.frames import FrameReader, FrameWriter, opened
+from catchment.model.errors import FrameError
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One life of a client at its broker: numbers what it sends, and takes what comes once."""
+
+    def __init__(self, name: str, incarnation: int = 1) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.requests = 0
+        """How many it has made."""
+        self.open: dict[int, m.Message] = {}
+        """Requests that are not answered."""
+        self.received = 0
+        self.repeated = 0
+        self._sent = 0
+        self._reader, self._writer = FrameReader(), FrameWriter()
+
+    def ask(self, kind: type[Any], *fields: Any) -> tuple[int, list[bytes]]:
+        """A new request: its number, and the frames to send."""
+        self.requests += 1
+        message = kind(self.requests, *fields)
+        self.open[self.requests] = message
+        frames = self._writer.frames(
+            self.name, [message], incarnation=self.incarnation, epoch=EPOCH, after=self._sent, covers=0
+        )
+        self._sent += len(frames)
+        return self.requests, frames
+
+    def receive(self, data: bytes) -> tuple[m.Message, ...]:
+        """What a frame of the broker says that is new; a frame that was missed before it is a FrameError."""
+        envelope = opened(data)
+        if envelope.sequence <= self.received:
+            self.repeated += 1
+            return ()
+        messages = self._reader.messages(envelope)
+        # Who did not read for too long is told so, behind what it missed.
+        if envelope.sequence > self.received + 1 and not any(isinstance(one, m.Dropped) for one in messages):
+            raise FrameError(f"{self.name} got frame {envelope.sequence}; the next one is {self.received + 1}")
+        self.received = envelope.sequence
+        for message in messages:
+            if isinstance(message, (m.Acknowledged, m.Refused)):
+                if message.request not in self.open:
+                    raise FrameError(f"{self.name} was answered what it did not ask: {message}")
+                del self.open[message.request]
+        return messages

@@ -1,0 +1,155 @@
+"""What a broker is handed, and what it makes of it: the types of its boundary.
+
+Rule 1: everything that a broker acts on is an input with a position in its log and the time at which it was stored.
+Rule 2: how inputs are grouped into steps changes how output is grouped into frames, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from catchment.broker.store import StoreReply, StoreRequest
+
+__all__ = [
+    "TAKEN",
+    "Attached",
+    "Detached",
+    "Input",
+    "Item",
+    "Outcome",
+    "Overrun",
+    "Parked",
+    "Received",
+    "Replied",
+    "Resumed",
+    "Room",
+    "Send",
+    "Step",
+    "Woken",
+]
+
+
+class _Item(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The base of all that a broker may be handed."""
+
+
+class Received(_Item, frozen=True):
+    """A frame has come."""
+
+    data: bytes
+
+
+class Attached(_Item, frozen=True):
+    """A client has come, in a life of its own: one that was here before is gone, with all that it wanted."""
+
+    client: str
+    incarnation: int = 1
+    owner: str = ""
+    """Who may resume it."""
+
+
+class Parked(_Item, frozen=True):
+    """A client is away and will be back: what it wants is collected for it."""
+
+    client: str
+
+
+class Resumed(_Item, frozen=True):
+    """A client that was parked is back, in another life."""
+
+    client: str
+    incarnation: int
+    owner: str = ""
+
+
+class Detached(_Item, frozen=True):
+    """A client has gone, and what it wanted and advertised with it."""
+
+    client: str
+
+
+class Overrun(_Item, frozen=True):
+    """More waits for a client than may: it missed frames, is told so, and has gone."""
+
+    client: str
+    frames: int
+
+
+class Room(_Item, frozen=True):
+    """What is parked for a neighbour has reached its limit, or is well below it again."""
+
+    neighbour: str
+    is_full: bool
+
+
+class Replied(_Item, frozen=True):
+    """The store has answered."""
+
+    reply: StoreReply
+
+
+class Woken(_Item, frozen=True):
+    """Nothing but time has passed."""
+
+
+Item = Received | Attached | Parked | Resumed | Detached | Overrun | Room | Replied | Woken
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something that has happened, as it was stored."""
+
+    item: Item
+    at_us: int
+    """When it was stored; where that runs backwards, the latest so far counts."""
+    position: int
+    """In the broker's log of inputs, rising."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an input."""
+
+    kind: Literal["taken", "repeated", "premature", "stranger", "refused"]
+    """Taken: it has had its effect. Repeated: it had it before. Premature: a frame before it is missing, so that it has
+    to be handed over again. Stranger: nobody of that name is known, or not in that life. Refused: it has no effect."""
+    reason: str = ""
+
+
+TAKEN = Outcome("taken")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Frames for a peer: all of them are handed over, or none."""
+
+    to: str
+    frames: tuple[bytes, ...]
+    first: int
+    """The sequence of the first."""
+    covers: int
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.frames) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All that came of some inputs."""
+
+    outcomes: tuple[Outcome, ...]
+    sends: tuple[Send, ...]
+    requests: tuple[StoreRequest, ...]
+    timer_us: int | None
+    """When the broker wants to be woken."""
+    taken: Counter[str]
+    """The messages that it took, by kind."""
+    work: Counter[str]
+    """How often it did what takes time: `match` an event, `send` a message, and what advice says of itself."""
+    traffic: dict[tuple[str, str], tuple[int, int]]
+    """Messages and bytes by neighbour and kind (publications, partials, control), if the settings ask for it."""

@@ -1,0 +1,264 @@
+"""The host: whatever crashes when, and however inputs are put into steps, every peer gets everything once."""
+
+from collections.abc import Iterator
+from itertools import repeat
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from catchment import Filter
+from catchment.broker import messages as m
+from catchment.broker.advice import Advice
+from catchment.broker.aggregation import Aggregation, AggregationOptions
+from catchment.broker.broker import Broker, Settings
+from catchment.broker.frames import FrameReader
+from catchment.broker.hosting import Host, Limits, Log, Outbox, item_from_bytes, item_to_bytes
+from catchment.broker.inputs import (
+    Attached,
+    Detached,
+    Item,
+    Overrun,
+    Parked,
+    Received,
+    Replied,
+    Resumed,
+    Room,
+    Send,
+    Woken,
+)
+from catchment.broker.memory import recalled, remembered
+from catchment.broker.store import StoreReply
+from catchment.model.errors import CheckpointError, ConfigurationError
+from tests.broker.wire import SCHEMAS, Voice
+
+SETTINGS = Settings(schemas=SCHEMAS)
+SECOND_US = 1_000_000
+ITEMS: list[Item] = [
+    Received(b"CF\x02"),
+    Attached("c", 3, "ann"),
+    Parked("c"),
+    Resumed("c", 4, "ann"),
+    Detached("c"),
+    Overrun("c", 9),
+    Room("b2", is_full=True),
+    Replied(StoreReply(1, b"value", 2, written=True)),
+    Woken(),
+]
+
+
+def advice() -> list[Advice]:
+    options = AggregationOptions(placement="cover", delivery="revisions", idle_after_us=SECOND_US)
+    return [Aggregation(SCHEMAS, options)]
+
+
+def new_broker() -> Broker:
+    return Broker("b1", ["b2", "b3"], SETTINGS, advice())
+
+
+# -- a story: what a broker between two others is handed ------------------------------------------------------------
+
+
+def story(seed: int) -> Log:
+    """Clients and neighbours that ask and publish, a step of a millisecond after the other."""
+    random, log = Random(seed), Log()
+    voices = {name: Voice(name) for name in ("b2", "b3", "p", "s")}
+    numbers: Iterator[int] = iter(range(1, 10_000))
+    changes = {"b2": 0, "b3": 0}
+    log.append(Attached("p"), 0)
+    log.append(Attached("s"), 0)
+    log.append(voices["p"].says(m.AdvertiseTopic(next(numbers), "traffic")), 0)
+    for at_us in range(1_000, 60_000, 1_000):
+        name = random.choice(["b2", "b3", "p", "p", "p", "s"])
+        speeds = [random.randint(0, 9) / 2 for _ in range(random.randint(1, 3))]
+        ids = [f"e{next(numbers)}" for _ in speeds]
+        times = pa.array([at_us * 1_000 + at for at in range(len(ids))], pa.timestamp("us", tz="UTC"))
+        events = pa.RecordBatch.from_pydict({"event_id": ids, "ts": times, "speed": speeds})
+        if name in changes:
+            changes[name] += 1
+            condition = Filter.parse(f"speed >= {random.randint(0, 4)}").within(SCHEMAS["traffic"])
+            said: Any = random.choice(
+                [
+                    m.Advertised("traffic", changes[name]),
+                    m.Subscribed("traffic", changes[name], (condition,)),
+                    m.Published("traffic", events),
+                    m.Published("traffic", events),
+                    m.Confirmed(random.randint(1, 3)),
+                ]
+            )
+        elif name == "p":
+            said = m.PublishEvents(next(numbers), "traffic", events)
+        else:
+            what = random.choice(["*", "count(*), sum(speed)"])
+            window = "" if what == "*" else " GROUP BY window(ts, '20 seconds', '5 seconds')"
+            sql = f"SELECT {what} FROM traffic WHERE speed > {random.randint(0, 3)}{window}"
+            said = m.SubscribeTo(next(numbers), f"s{next(numbers)}", sql)
+        log.append(Woken() if random.random() < 0.05 else voices[name].says(said), at_us)
+    for at_us in range(100_000, 40_000_000, 3_000_000):
+        log.append(Woken(), at_us)
+    return log
+
+
+class Disk:
+    """What outlives a crash, and all frames that were ever handed over."""
+
+    def __init__(self, log: Log) -> None:
+        self.log, self.outboxes = log, dict[str, Outbox]()
+        self.snapshot = remembered(new_broker())
+
+    def host(self) -> Host:
+        return Host(recalled(self.snapshot, SETTINGS, advice()), self.outboxes, Limits())
+
+    def frames(self) -> dict[str, list[bytes]]:
+        return {name: list(outbox.frames) for name, outbox in self.outboxes.items()}
+
+
+def undisturbed(log: Log, sizes: Iterator[int]) -> dict[str, list[bytes]]:
+    disk = Disk(log)
+    list(disk.host().replay(log.read(1), sizes))
+    return disk.frames()
+
+
+def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
+    """The same with crashes between any two of storing, step, hand-over and snapshot."""
+    disk, stored = Disk(log), 1
+    while True:
+        host = disk.host()
+        for _ in host.replay(log.read(host.position + 1, stored), _any(random, size)):
+            if random.random() < 0.05:
+                break
+        while host.position + 1 == stored:
+            if stored == log.end:
+                return disk.frames()
+            stored = min(stored + random.randint(1, size), log.end)
+            if random.random() < 0.05:
+                break
+            step = host.step(log.read(host.position + 1, stored))
+            handed = random.randint(0, len(step.sends)) if random.random() < 0.1 else len(step.sends)
+            for send in step.sends[:handed]:
+                host.hand_over(send)
+            if handed < len(step.sends):
+                break
+            if random.random() < 0.2:
+                disk.snapshot = remembered(host.broker)
+                host.forget(host.position)
+
+
+def _any(random: Random, size: int) -> Iterator[int]:
+    while True:
+        yield random.randint(1, size)
+
+
+def content(frames: list[bytes]) -> dict[str, list[Any]]:
+    """What a peer gets to know, however it was put into frames: each frame once, in order."""
+    reader = FrameReader()
+    decoded = [reader.decode(data) for data in frames]
+    assert [frame.sequence for frame in decoded] == list(range(1, len(decoded) + 1))
+    found: dict[str, list[Any]] = {"events": [], "values": {}, "rest": []}  # type: ignore[dict-item]
+    for message in (message for frame in decoded for message in frame.messages):
+        if isinstance(message, (m.Published, m.Delivered)):
+            ids = message.events.column("event_id").to_pylist()
+            wanted = message.wanted if isinstance(message, m.Delivered) else {"": range(len(ids))}
+            found["events"] += [(ids[row], name) for name, rows in sorted(wanted.items()) for row in rows]
+        elif isinstance(message, m.Notified):
+            for one in message.values:
+                key = one.subscription, one.start_us, *sorted(one.group.items()), one.output
+                found["values"][key] = one.exact, one.publications  # type: ignore[call-overload]
+        elif not (isinstance(message, m.Told) and message.advice == "aggregation"):
+            found["rest"].append(str(message))
+    found["events"].sort()
+    return found
+
+
+def check(seed: int) -> None:
+    log, random = story(seed), Random(seed)
+    calm = undisturbed(log, repeat(1))
+    # Steps of one input are grouped alike, so that even the bytes are the same.
+    assert disturbed(log, random, size=1) == calm, f"seed {seed}"
+    together, wild = undisturbed(log, _any(random, 9)), disturbed(log, random, size=9)
+    assert calm.keys() == together.keys() == wild.keys()
+    for peer, frames in calm.items():
+        assert content(together[peer]) == content(frames), f"seed {seed}: {peer}"
+        assert content(wild[peer]) == content(frames), f"seed {seed}: {peer}"
+
+
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_crashes_and_steps_of_any_size_lose_nothing_and_repeat_nothing(first: int) -> None:
+    for seed in range(first, first + 10):
+        check(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1_000, 2_000, 100))
+def test_a_thousand_hosts_lose_nothing_and_repeat_nothing(first: int) -> None:
+    for seed in range(first, first + 100):
+        check(seed)
+
+
+def test_the_same_steps_give_the_same_bytes() -> None:
+    log = story(7)
+    assert undisturbed(log, _any(Random(1), 9)) == undisturbed(log, _any(Random(1), 9))
+
+
+# -- log, outboxes, limits ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: type(item).__name__)
+def test_an_item_is_read_as_it_was_written(item: Item) -> None:
+    data = item_to_bytes(item)
+    assert item_from_bytes(data) == item
+    for place in range(len(data)):
+        with pytest.raises(CheckpointError, match="an entry of a log does not decode"):
+            item_from_bytes(data[:place])
+
+
+def test_a_log_says_what_it_has() -> None:
+    log = Log()
+    assert [log.append(item, at) for at, item in enumerate(ITEMS)] == list(range(1, 10))
+    assert [(one.position, one.at_us, one.item) for one in log.read(3, 5)] == [(3, 2, ITEMS[2]), (4, 3, ITEMS[3])]
+    log.forget(4)
+    assert [one.position for one in log.read(4)] == list(range(4, 10))
+    with pytest.raises(CheckpointError, match="a log begins at 4; accepted are positions from there on, not 3"):
+        log.read(3)
+
+
+def test_an_outbox_takes_frames_in_their_order_only() -> None:
+    outbox = Outbox()
+    outbox.put(Send("c", (b"one", b"two"), 1, 5), [5])
+    with pytest.raises(CheckpointError, match="frames up to 2; accepted is the next one, not 4"):
+        outbox.put(Send("c", (b"four",), 4, 6), [6])
+    assert (outbox.take(), outbox.size_bytes) == (b"one", 3)
+    outbox.put(Send("c", (b"anew",), 1, 7), [7])
+    assert (list(outbox.frames), outbox.last, outbox.covers) == ([b"anew"], 1, 7)
+    with pytest.raises(ConfigurationError, match="client_bytes_max is 0; accepted are numbers from 1 on"):
+        Limits(client_bytes_max=0)
+
+
+def test_full_outboxes_are_told_once_and_again_when_there_is_room() -> None:
+    host = Host(new_broker(), {}, Limits(link_bytes_max=10, client_bytes_max=6))
+    host.broker.step([])
+    host.hand_over(Send("b2", (b"12345", b"67890", b"x"), 1, 1))
+    assert list(host.notices()) == [Room("b2", is_full=True)]
+    assert list(host.notices()) == []
+    host.outboxes["b2"].take()
+    assert list(host.notices()) == []
+    host.outboxes["b2"].take()
+    assert list(host.notices()) == [Room("b2", is_full=False)]
+
+
+def test_a_client_that_does_not_read_is_dropped_with_what_waits_for_it() -> None:
+    log, slow = Log(), Voice("c")
+    log.append(Attached("c"), 0)
+    log.append(slow.says(m.SubscribeTo(1, "s", "SELECT * FROM traffic")), 0)
+    host = Host(Broker("b1", [], SETTINGS), {}, Limits(client_bytes_max=10))
+    for send in host.step(log.read(1)).sends:
+        host.hand_over(send)
+    (notice,) = host.notices()
+    assert notice == Overrun("c", 1)
+    log.append(notice, 0)
+    (send,) = host.step(log.read(3)).sends
+    host.hand_over(send)
+    (data,) = host.outboxes["c"].frames
+    assert [str(one) for one in FrameReader().decode(data).messages] == ["dropped, missed 1 frames"]
+    assert list(host.notices()) == []
