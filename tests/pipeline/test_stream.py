@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from catchment import ConsoleSink, Overlay, ParquetSink, Subscription, stream
 from catchment.model.errors import CheckpointError, ConfigurationError, EventError, OverlayError, SubscriptionError
+from catchment.pipeline import batches
 from catchment.pipeline.batches import StoppedError, await_interruption
 from catchment.pipeline.sinks import BatchResults
 from catchment.pipeline.stream import Job
@@ -92,18 +93,17 @@ def test_nothing_is_dropped_by_default_where_files_land_by_the_minute(
 
 
 def test_a_batch_that_wants_to_begin_while_a_job_stops_is_no_failure(
-    spark: SparkSession, source: Source, tmp_path: Path
+    spark: SparkSession, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = stream(spark, source.stream, checkpoint=str(tmp_path / "ck"), subscriptions=[COUNT])
     job._work.stop()
     wanted = threading.Event()
-    waiting = job._work._await_interruption
 
-    def await_interruption() -> None:
+    def wait(session: SparkSession) -> None:
         wanted.set()
-        waiting()
+        await_interruption(session)
 
-    job._work._await_interruption = await_interruption  # type: ignore[method-assign]
+    monkeypatch.setattr(batches, "await_interruption", wait)
     source.publish(("a", 1), ("b", 12))
     assert wanted.wait(DEADLINE_S)
     assert job.is_active

@@ -41,9 +41,9 @@ class Told:
     delivered: dict[str, pa.Table] = field(default_factory=dict)
 
 
-def in_files(name: str) -> str:
-    """The name of a column in files: Spark puts names into a configuration of Hadoop's, which replaces variables."""
-    return name.replace("${", "#{")
+def in_files(table: pa.Table) -> pa.Table:
+    """With names for files: Spark puts names into a configuration of Hadoop's, which replaces variables."""
+    return table.rename_columns([name.replace("${", "#{") for name in table.column_names])
 
 
 def as_drawn(read: DataFrame, case: Case) -> DataFrame:
@@ -59,7 +59,7 @@ def spark_schema(table: pa.Table) -> T.StructType:
             return T.DecimalType(given.precision, given.scale)
         return T._parse_datatype_string(kinds[given])
 
-    return T.StructType([T.StructField(in_files(one.name), of(one.type)) for one in table.schema])
+    return T.StructType([T.StructField(one.name, of(one.type)) for one in table.schema])
 
 
 @contextmanager
@@ -69,14 +69,14 @@ def published(case: Case) -> Iterator[Path]:
         folder = Path(name) / "in"
         folder.mkdir()
         count = -(-max(len(case.table), 1) // case.batch_count)
-        table = case.table.rename_columns(list(map(in_files, case.table.column_names)))
+        table = in_files(case.table)
         for number in range(case.batch_count):
             pq.write_table(table.slice(number * count, count), folder / f"{number}.parquet")
         yield folder
 
 
 def raw_publications(spark: SparkSession, case: Case, folder: Path) -> DataFrame:
-    return as_drawn(spark.read.schema(spark_schema(case.table)).parquet(str(folder)), case)
+    return as_drawn(spark.read.schema(spark_schema(in_files(case.table))).parquet(str(folder)), case)
 
 
 def accepted_by(case: Case) -> tuple[list[Subscription], dict[str, str]]:
@@ -138,7 +138,7 @@ def _halves(spark: SparkSession, case: Case, raw: DataFrame, asked: list[Subscri
 
 
 def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
-    reader = spark.readStream.schema(spark_schema(case.table)).option("maxFilesPerTrigger", 1)
+    reader = spark.readStream.schema(spark_schema(in_files(case.table))).option("maxFilesPerTrigger", 1)
     job = stream(
         spark,
         as_drawn(reader.parquet(str(folder)), case),
