@@ -237,6 +237,7 @@ def test_equal_values_make_equal_bytes() -> None:
         ("approx_count_distinct", Type.STRING),
         ("approx_top_k", Type.STRING),
         ("count_distinct", Type.INT),
+        ("approx_percentile", Type.INT),
     ):
         state = OPERATORS[name].state(kind)
         first, second = (["b", "a", "b"], ["b", "b", "a"]) if kind is Type.STRING else ([2, 1, 2], [2, 2, 1])

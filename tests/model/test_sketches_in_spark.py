@@ -75,18 +75,27 @@ def test_distinct(spark: SparkSession, kind: Type, count: int) -> None:
         assert DISTINCT_SKETCH.estimate(mixed) == read == 3
 
 
-@pytest.mark.parametrize("count", [3, 12_000])
+@pytest.mark.parametrize("count", [1, 3, 200, 201, 400, 12_000])
 def test_quantiles(spark: SparkSession, count: int) -> None:
+    """Merged by them, merged by us and not merged at all; 400 values in two sketches leave the lowest level empty."""
     values = typed(Type.FLOAT, MANY[:count])
     half = count // 2
     measure = Measure("approx_percentile", "x", (0.75,))
     ours = [QUANTILE_SKETCH.collect(part, Type.FLOAT) for part in (values[:half], values[half:])]
-    read = only(blobs(spark, ours).selectExpr("kll_sketch_get_quantile_double(kll_merge_agg_double(blob), 0.75D)"))
-    assert within(measure, Type.FLOAT, values, read)
-    theirs = bytes(only(column(spark, Type.FLOAT, values[:half]).selectExpr("kll_sketch_agg_double(x)")))
-    found = QUANTILE_SKETCH.quantile(QUANTILE_SKETCH.merge_all([theirs, ours[1]], Type.FLOAT), 0.75)
-    assert found is not None
+    found = only(blobs(spark, ours).selectExpr("kll_sketch_get_quantile_double(kll_merge_agg_double(blob), 0.75D)"))
     assert within(measure, Type.FLOAT, values, found)
+    theirs = bytes(only(column(spark, Type.FLOAT, values[:half]).selectExpr("kll_sketch_agg_double(x)")))
+    mixed = QUANTILE_SKETCH.merge_all([theirs, ours[1]], Type.FLOAT)
+    assert mixed == QUANTILE_SKETCH.merge_all([theirs, ours[1]], Type.FLOAT)
+    for sketch in (mixed, QUANTILE_SKETCH.merge_all(ours, Type.FLOAT), QUANTILE_SKETCH.collect(values, Type.FLOAT)):
+        read = blobs(spark, [sketch]).selectExpr(
+            "kll_sketch_get_n_double(blob)",
+            "kll_sketch_get_quantile_double(blob, 0.75D)",
+            "kll_sketch_get_quantile_double(blob, 0D)",
+            "kll_sketch_get_quantile_double(blob, 1D)",
+        )
+        assert tuple(read.collect()[0]) == (count, QUANTILE_SKETCH.quantile(sketch, 0.75), min(values), max(values))
+        assert within(measure, Type.FLOAT, values, read.collect()[0][1])
 
 
 ITEM_DDL = {Type.STRING: "item string not null", Type.INT: "item bigint not null", Type.FLOAT: "item double not null"}

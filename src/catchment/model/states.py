@@ -22,6 +22,7 @@ import datasketches
 import msgspec
 import numpy as np
 
+from catchment.model import quantiles
 from catchment.model.schema import Type
 
 __all__ = ["DOWN", "STATES", "UP", "BlobState", "State", "two_sum"]
@@ -164,7 +165,6 @@ class DistinctValues(CollectedValues):
 
 
 HLL_LG_K = 12
-KLL_K = 200
 TOP_LG_MAP_SIZE = 14
 SPARK_NULL_COUNT_BYTES = 8
 EMPTY_TEXT = "\uffff"
@@ -200,19 +200,13 @@ class QuantileSketch(BlobState):
     name = "quantile sketch"
 
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
-        sketch = datasketches.kll_doubles_sketch(KLL_K)
-        sketch.update(np.array(values, np.float64))  # a writable copy is what it takes
-        return bytes(sketch.serialize())
+        return quantiles.sketch_of(values)
 
     def merge_all(self, blobs: Sequence[bytes], kind: Type) -> bytes:
-        merged = datasketches.kll_doubles_sketch(KLL_K)
-        for blob in blobs:
-            merged.merge(datasketches.kll_doubles_sketch.deserialize(blob))
-        return bytes(merged.serialize())
+        return quantiles.merged_sketch(blobs)
 
     def quantile(self, blob: bytes, fraction: float) -> float | None:
-        sketch = datasketches.kll_doubles_sketch.deserialize(blob)
-        return None if sketch.is_empty() else float(sketch.get_quantile(fraction, True))
+        return quantiles.quantile(blob, fraction)
 
 
 class TopSketch(BlobState):
