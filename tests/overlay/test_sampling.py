@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catchment.lab.debs14.described import DescribedAdaptive
+from catchment.model.window import WindowColumns
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Adaptive, Coordinated, Offer, Placement, Selective, Series
 from catchment.overlay.placement.offers import NEVER, sampled_until
@@ -22,15 +23,13 @@ LEARNERS = [Adaptive, DescribedAdaptive, Selective, Coordinated]
 def series_of(windows: list[tuple[int, int]], collects: list[bool]) -> Series:
     everywhere = np.full((len(windows), word_count(len(TREE.brokers))), 0b111, np.uint64)
     sizes, shifts = (np.array(column, np.int64) * SECOND_US for column in zip(*windows, strict=True))
-    return Series(everywhere, sizes, shifts, np.full(len(windows), 40, np.int64), np.array(collects))
+    return Series(everywhere, WindowColumns(sizes, shifts), np.full(len(windows), 40, np.int64), np.array(collects))
 
 
 def offer_at(series: Series, time_us: int, link: int, wanted: list[int], weight: int, must: bool) -> Offer:
     """One lot of publications, wanted in some series."""
     columns = np.array(wanted, np.int64)
-    shifts, within = np.divmod(time_us, series.shift_us[columns])
-    second = (series.rest_us[columns] > 0) & (within >= series.rest_us[columns])
-    slices = np.where(series.rest_us[columns] > 0, 2 * shifts + second, shifts)
+    slices = series.windows[columns].slice_of(np.asarray(time_us))
     edges = np.arange(len(columns))
     nothing = np.zeros(len(columns), np.bool_)
     lots = (np.array([weight]), np.array([weight * 50]), np.array([must]))

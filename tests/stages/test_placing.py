@@ -214,7 +214,7 @@ def test_no_placement_by_window_is_below_the_bound_on_any_link(case: tuple, name
 
 def _renumbered(series: Series, places: np.ndarray) -> Series:  # type: ignore[type-arg]
     order = np.argsort(places)
-    columns = (series.brokers, series.size_us, series.shift_us, series.partial_bytes, series.collects)
+    columns = (series.brokers, series.windows, series.partial_bytes, series.collects)
     shares = series.shares and replace(series.shares, series=places[series.shares.series])
     return Series(*(column[order] for column in columns), shares)
 

@@ -145,14 +145,14 @@ def _window_text(window: Window) -> str:
 
 
 def _window(window: Window) -> dict[str, Any]:
-    most = -(-window.size_us // window.shift_us)
+    most = len(window.windows_of(0))
     return {
         "kind": window.kind,
         "size": _duration(window.size_us),
         "shift": _duration(window.shift_us),
         "slices in a window": window.span,
         "slices in a shift": window.step,
-        "windows an event is in": f"up to {most}" if window.kind == "sampling" or window.step == 2 else str(most),
+        "windows an event is in": str(most) if window.step == 1 else f"up to {most}",
     }
 
 

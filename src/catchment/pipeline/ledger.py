@@ -220,4 +220,5 @@ def closes_any(window: Window, after_us: int | None, until_us: int | None) -> bo
     """Whether some window ends later than `after_us` and no later than `until_us`."""
     if until_us is None or after_us is None:
         return until_us is not None
-    return (until_us - window.size_us) // window.shift_us > (after_us - window.size_us) // window.shift_us
+    first, behind = window.ending_within(after_us, until_us)
+    return first < behind

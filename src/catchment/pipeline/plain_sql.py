@@ -92,8 +92,9 @@ def _aggregated(rows: DataFrame, keys: list[str], states: list[str]) -> DataFram
 def _slice(window: Window) -> str:
     time, shift_us = "unix_micros(ts)", window.shift_us
     shifts = f"({time} - pmod({time}, {shift_us})) DIV {shift_us}"
-    rest = window.size_us % shift_us
-    return f"2 * ({shifts}) + CAST(pmod({time}, {shift_us}) >= {rest} AS BIGINT)" if rest else shifts
+    if window.step == 1:
+        return shifts
+    return f"2 * ({shifts}) + CAST(pmod({time}, {shift_us}) >= {window.rest_us} AS BIGINT)"
 
 
 def _windows(window: Window) -> str:

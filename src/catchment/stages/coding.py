@@ -33,7 +33,7 @@ class Coded:
 
     @classmethod
     def of(cls, layout: Layout, times: Ints, batch: pa.RecordBatch, topic: TopicPlan) -> Coded:
-        slices = layout.window.slices_of(times)
+        slices = layout.window.slice_of(times)
         inside = layout.window.in_a_window(slices)
         if not layout.group_keys:
             first, last = int(slices.min()), int(slices.max())

@@ -18,7 +18,7 @@ _EMPTY: tuple[()] = ()
 
 
 def compact_rows(rows: pa.Table, plan: Plan, *, words: int, oldest_us: int | None) -> list[pa.RecordBatch]:
-    """Merge the rows of whole questions, leaving out questions nobody asks and slices that ended before `oldest_us`."""
+    """Merge the rows of whole questions, without questions nobody asks and slices nobody needs after `oldest_us`."""
     instances, groups, by_code = merge_cells(rows, plan, words=words)
     return [_rows_of(cells, instances, groups, words, oldest_us) for cells in by_code.values()]
 
@@ -33,9 +33,7 @@ def _rows_of(
         window = one.question.layout.window
         kept = np.arange(begin, end)
         if oldest_us is not None:
-            # The last window that a slice lies in begins at or before it and so ends within a size of its end.
-            oldest = window.slices_of(np.array([oldest_us - window.size_us]))[0]
-            kept = kept[cells.slices[begin:end] >= oldest]
+            kept = kept[window.until_us(cells.slices[begin:end]) > oldest_us]
         if len(kept):
             records.append(_record(cells, one, kept, groups, words))
     return pa.RecordBatch.from_pylist(records, PARTIAL_SCHEMA)
@@ -52,7 +50,7 @@ def _record(cells: Cells, one: Instance, kept: Ints, groups: pa.Array, words: in
         "question": one.question.id,
         "part": one.part.id,
         "first": int(cells.slices[kept[0]]),
-        "until_us": int(one.question.layout.window.until_us(cells.slices[kept].max())),
+        "until_us": one.question.layout.window.until_us(int(cells.slices[kept].max())),
         "slices": cells.slices[kept],
         "groups": groups.take(pa.array(cells.group[kept])).to_pylist() if grouped else _EMPTY,
         "publications": cells.publications[kept],

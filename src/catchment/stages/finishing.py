@@ -19,6 +19,7 @@ from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
 from catchment.model.schema import Type
 from catchment.model.states import UP
 from catchment.model.times import microseconds
+from catchment.model.window import WindowColumns
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
 from catchment.stages.plan import Asker, Plan, Question
@@ -79,6 +80,7 @@ class _Chunk:
         self, instances: Sequence[Instance], groups: pa.Array, windows: dict[int, Windows], revision: int
     ) -> None:
         self._instances, self._groups, self._windows, self._revision = instances, groups, windows, revision
+        self._shapes = WindowColumns.of(one.question.layout.window for one in instances)
         self._begin: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Question id and part position to (state code, first window, window behind the last)."""
         for number, one in enumerate(instances):
@@ -103,7 +105,7 @@ class _Chunk:
         code, begin, end = located
         chosen = np.arange(end - begin)
         if asker.since_us is not None:
-            starts = self._windows[code].number[begin:end] * question.layout.window.shift_us
+            starts = question.layout.window.start_us(self._windows[code].number[begin:end])
             chosen = chosen[starts >= asker.since_us]
         if words and len(chosen):
             size = PARTIAL_BYTES + sum(state_bytes(question.parts[part].state) for _, _, part in asker.outputs)
@@ -159,16 +161,13 @@ class _Chunk:
         lengths = [len(one.chosen) for one in asked]
         owner = pa.array(np.repeat(np.arange(len(asked)), lengths))
         instance = windows.instance[chosen]
-        shapes = [one.question.layout.window for one in self._instances]
-        shift = np.array([w.shift_us for w in shapes], np.int64)[instance]
-        size = np.array([w.size_us for w in shapes], np.int64)[instance]
-        start = windows.number[chosen] * shift
+        shapes, number = self._shapes[instance], windows.number[chosen]
         value, exact, problem = _columns(windows, chosen, measure, kind)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([one.name for one in asked], pa.string()).take(owner),
-                pa.array(start).view(pa.timestamp("us", tz="UTC")),
-                pa.array(start + size).view(pa.timestamp("us", tz="UTC")),
+                pa.array(shapes.start_us(number)).view(pa.timestamp("us", tz="UTC")),
+                pa.array(shapes.end_us(number)).view(pa.timestamp("us", tz="UTC")),
                 self._group_maps(instance, windows.group[chosen]),
                 pa.array([one.output for one in asked], pa.string()).take(owner),
                 value,

@@ -204,7 +204,8 @@ def _add_extremes(
 def windows_over(runs: Array, slices: Array, steps: Array, spans: Array) -> Any:
     """The windows that hold at least one cell: (run, window number, first cell, cell behind the last).
 
-    Run r is the cells [runs[r], runs[r+1]), one part and group, their slices rising.
+    Run r is the cells [runs[r], runs[r+1]), one part and group, their slices rising. The formulas are those of
+    `model.window`, which compiled code cannot call.
     """
     total = 0
     for fill in range(2):

@@ -101,7 +101,7 @@ def cells_of(times: Ints, windows: Iterable[Window], period_us: int | None) -> I
     """When the cell of each time begins: at the last edge of any window, or end of a period, before."""
     begin = np.full(len(times), -(2**62), np.int64)
     for window in set(windows):
-        np.maximum(begin, window.slice_starts_us(window.slices_of(times)), out=begin)
+        np.maximum(begin, window.slice_start_us(window.slice_of(times)), out=begin)
     if period_us is not None:
         np.maximum(begin, times // period_us * period_us, out=begin)
     return begin

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.model.states import STATES, BlobState
+from catchment.model.window import WindowColumns
 from catchment.stages import kernels
 from catchment.stages.plan import Part, Plan, Question
 
@@ -227,11 +228,10 @@ def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection
     """The selected windows of merged cells."""
     starts = np.flatnonzero(np.diff(cells.instance, prepend=-1) | np.diff(cells.group, prepend=-1))
     run_instance, run_group = cells.instance[starts], cells.group[starts]
-    steps = np.array([one.question.layout.window.step for one in instances], np.int64)[run_instance]
-    spans = np.array([one.question.layout.window.span for one in instances], np.int64)[run_instance]
+    shapes = WindowColumns.of(one.question.layout.window for one in instances)[run_instance]
     runs = np.append(starts, len(cells.slices))
-    run, number, first, last = kernels.windows_over(runs, cells.slices, steps, spans)
-    keep = _selected(cells, instances, selection, run_instance[run], number, first, last)
+    run, number, first, last = kernels.windows_over(runs, cells.slices, shapes.step, shapes.span)
+    keep = _selected(cells, selection, shapes[run], number, first, last)
     if keep is not None:
         run, number, first, last = run[keep], number[keep], first[keep], last[keep]
     numbers: tuple[Any, Any, Any, Any, Any] = kernels.slide(
@@ -253,20 +253,11 @@ def _between(values: Ints, first: Ints, last: Ints) -> Ints:
 
 
 def _selected(
-    cells: Cells,
-    instances: Sequence[Instance],
-    selection: Selection,
-    instance: Ints,
-    number: Ints,
-    first: Ints,
-    last: Ints,
+    cells: Cells, selection: Selection, shapes: WindowColumns, number: Ints, first: Ints, last: Ints
 ) -> npt.NDArray[np.bool_] | None:
     if selection == Selection():
         return None
-    windows = [one.question.layout.window for one in instances]
-    shifts = np.array([window.shift_us for window in windows], np.int64)
-    sizes = np.array([window.size_us for window in windows], np.int64)
-    end = number * shifts[instance] + sizes[instance]
+    end = shapes.end_us(number)
     keep = np.ones(len(number), np.bool_)
     if selection.after_us is not None:
         keep &= end > selection.after_us

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from catchment.matching import RowsBySlot
 from catchment.model.schema import Type
 from catchment.model.states import STATES, BlobState
+from catchment.model.window import WindowColumns
 from catchment.overlay import word_count
 from catchment.stages import kernels
 from catchment.stages.coding import Coded
@@ -221,10 +222,7 @@ def _any_in(holds: npt.NDArray[np.bool_], starts: Ints) -> npt.NDArray[np.bool_]
 
 def _until_us(slices: Ints, starts: Ints, layouts: Ints, topic: TopicPlan) -> Ints:
     last = np.maximum.reduceat(slices, starts) if len(starts) else starts
-    for number in np.unique(layouts).tolist():
-        here = layouts == number
-        last[here] = topic.layouts[number].window.until_us(last[here])
-    return last
+    return WindowColumns.of(layout.window for layout in topic.layouts)[layouts].until_us(last)
 
 
 def _meaning(cells: _Cells, coded: list[Coded], layouts: Ints) -> tuple[Ints, npt.NDArray[Any]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from catchment.model.window import WindowColumns
 from catchment.overlay import mask_of, word_count
 from catchment.overlay.placement import Lots, Series, Shares
 from catchment.overlay.placement.offers import Grain
@@ -167,12 +168,10 @@ class _SeriesTable:
         return brokers
 
     def columns(self) -> Series:
-        windows = [question.layout.window for _, question, _, _ in self._rows]
         masks = [mask_of(brokers, self._broker_count) for brokers, _, _, _ in self._rows]
         return Series(
             np.array(masks, np.uint64).reshape(len(masks), word_count(self._broker_count)),
-            np.array([window.size_us for window in windows], np.int64),
-            np.array([window.shift_us for window in windows], np.int64),
+            WindowColumns.of(question.layout.window for _, question, _, _ in self._rows),
             np.array([size for _, _, size, _ in self._rows], np.int64),
             np.array([collects for _, _, _, collects in self._rows], np.bool_),
             self._shares(),
@@ -198,10 +197,8 @@ def _cells(rows: _Together, columns: Series, begins: Ints, series: Ints) -> Iter
         lengths = np.diff(begins)[signature]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         of_edges = series[np.repeat(begins[:-1][signature], lengths) + within]
-        shift, rest = columns.shift_us[of_edges], columns.rest_us[of_edges]
-        shifts = begin_us // shift
-        second = (rest > 0) & (begin_us - shifts * shift >= rest)
+        slices = columns.windows[of_edges].slice_of(np.asarray(begin_us))
         yield Lots(
             begin_us, rows.origin[lots], rows.messages[lots], rows.size_bytes[lots], rows.raw_at[signature],
-            np.repeat(np.arange(len(lots)), lengths), of_edges, np.where(rest > 0, 2 * shifts + second, shifts),
+            np.repeat(np.arange(len(lots)), lengths), of_edges, slices,
         )  # fmt: skip

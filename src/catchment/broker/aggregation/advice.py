@@ -37,7 +37,6 @@ from catchment.broker.routing import Matched
 from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
-from catchment.model.window import Window
 from catchment.stages import state_bytes_max
 
 __all__ = ["Aggregation"]
@@ -265,7 +264,7 @@ class Aggregation(Advice):
         """Nobody can hear from the future: a clock that says so is ahead, or this one behind."""
         ahead_us = now_us - at.now_us
         if ahead_us > 0:
-            slice_us = min((_shortest_slice_us(window) for window in here.bases.windows), default=ahead_us)
+            slice_us = min((window.shortest_slice_us for window in here.bases.windows), default=ahead_us)
             if ahead_us > slice_us:
                 at.report(
                     "clocks that disagree by more than a slice",
@@ -302,8 +301,3 @@ class Aggregation(Advice):
     def restore(self, saved: Any) -> None:
         # Topics are brought back when they are next needed, when the broker's neighbours are known.
         self._last, self._saved = saved["last"], saved["topics"]
-
-
-def _shortest_slice_us(window: Window) -> int:
-    rest_us = window.size_us % window.shift_us
-    return min(rest_us, window.shift_us - rest_us) if rest_us else window.shift_us

@@ -24,12 +24,7 @@ NEVER, FOR_EVER = -(2**62), 2**62
 
 def last_end_us(windows: Iterable[Window], time_us: int) -> int:
     """The last end of a window up to a time."""
-    return max((_end_us(window, time_us) for window in windows), default=NEVER)
-
-
-def _end_us(window: Window, time_us: int) -> int:
-    rest_us = window.size_us % window.shift_us
-    return (time_us - rest_us) // window.shift_us * window.shift_us + rest_us
+    return max((window.last_end_us(time_us) for window in windows), default=NEVER)
 
 
 class Clock:

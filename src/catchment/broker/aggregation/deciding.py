@@ -10,7 +10,7 @@ import numpy as np
 
 from catchment.broker.aggregation.asking import Base, View
 from catchment.broker.aggregation.clocks import NEVER
-from catchment.model.window import Window
+from catchment.model.window import Window, WindowColumns
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
 from catchment.overlay.placement.offers import sampled_until
@@ -170,8 +170,7 @@ class Deciding:
         """With room for more series than there are, so that it is seldom made anew."""
         self._series = Series(
             np.zeros((self._room, word_count(len(self._tree.brokers))), np.uint64),
-            np.ones(self._room, np.int64),
-            np.ones(self._room, np.int64),
+            WindowColumns(np.ones(self._room, np.int64), np.ones(self._room, np.int64)),
             np.zeros(self._room, np.int64),
             np.zeros(self._room, np.bool_),
         )
@@ -188,7 +187,7 @@ class Deciding:
         """The placement looks at these very columns."""
         window, size, collects = self._rows[number]
         series = self._series
-        series.size_us[number], series.shift_us[number] = window.size_us, window.shift_us
+        series.windows.size_us[number], series.windows.shift_us[number] = window.size_us, window.shift_us
         series.partial_bytes[number], series.collects[number] = size, collects
 
     def _grow(self) -> None:
@@ -220,7 +219,7 @@ class Deciding:
         kept = []
         for name, number in self._numbers.items():
             window = self._rows[number][0]
-            until_us = int(touched[number]) // window.step * window.shift_us + window.size_us
+            until_us = window.until_us(int(touched[number]))
             if until_us + 2 * max(window.shift_us, self._strategy.period_us) > self._sampled_us:
                 kept.append(name)
         self._keep(kept)

@@ -10,7 +10,7 @@ from catchment.broker.aggregation.asking import Base, View
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.deciding import Column, size_of
 from catchment.broker.aggregation.places import Item, Place, Wanted
-from catchment.broker.aggregation.shelves import Partial, merged, slices_of_stride, stride_end_us, stride_of
+from catchment.broker.aggregation.shelves import Partial, merged
 from catchment.model.window import Window
 from catchment.overlay.placement import VALUE_BYTES
 from catchment.stages import PARTIAL_BYTES
@@ -60,27 +60,27 @@ class Outlet(Place):
     def _numbers(self, window: Window, slices: Iterable[int]) -> Iterable[int]:
         if not self._by_stride:
             return super()._numbers(window, slices)
-        return dict.fromkeys(stride_of(window, one) for one in slices)
+        return dict.fromkeys(map(window.stride_of, slices))
 
     def _end_us(self, window: Window, number: int) -> int:
-        return window.slice_end_us(window.step * number) if self._by_stride else super()._end_us(window, number)
+        return window.stride_end_us(number) if self._by_stride else super()._end_us(window, number)
 
     # -- something is due -------------------------------------------------------------------------------------------
 
     def end_us(self, base: Base, wanted: Wanted) -> int:
         """The end of the stride that a publication is wanted in."""
-        return stride_end_us(base.window, wanted.slice)
+        return base.window.stride_end_us(base.window.stride_of(wanted.slice))
 
     def number(self, base: Base, wanted: Wanted) -> int:
         """The slice or stride that a placement is asked about."""
-        return stride_of(base.window, wanted.slice) if self._by_stride else wanted.slice
+        return base.window.stride_of(wanted.slice) if self._by_stride else wanted.slice
 
     def crosses_anyway(self, base: Base, column: Column, number: int, *, ended: bool) -> bool:
         """Whether a partial with this in it is known to be sent."""
         shelf = self.shelves.get((column[0], column[1]))
         if shelf is None:
             return False
-        slices = slices_of_stride(base.window, number) if self._by_stride else (number,)
+        slices = base.window.slices_of_stride(number) if self._by_stride else (number,)
         part = base.parts.get(column[2])
         for held in (shelf.own, shelf.received) if ended else (shelf.own,):
             for at in slices:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from catchment.broker.aggregation.asking import Base
-from catchment.broker.aggregation.shelves import Partial, Shelf, windows_of_slice
+from catchment.broker.aggregation.shelves import Partial, Shelf
 from catchment.model.window import Window
 
 __all__ = ["Agenda", "Due", "Group", "Item", "Place", "Wanted"]
@@ -150,7 +150,7 @@ class Place:
 
     def _numbers(self, window: Window, slices: Iterable[int]) -> Iterable[int]:
         """What some slices are told in: here, windows."""
-        return dict.fromkeys(number for one in slices for number in windows_of_slice(window, one))
+        return dict.fromkeys(number for one in slices for number in window.windows_of_slice(one))
 
     def _end_us(self, window: Window, number: int) -> int:
         return window.bounds_us(number)[1]

@@ -16,18 +16,7 @@ from catchment.model.window import Window
 from catchment.overlay.placement import VALUE_BYTES
 from catchment.stages import COLLECTED, Part, state_bytes
 
-__all__ = [
-    "STATE_OVERHEAD_BYTES",
-    "Partial",
-    "Received",
-    "Shelf",
-    "slice_of",
-    "slices_of_stride",
-    "slices_of_window",
-    "stride_end_us",
-    "stride_of",
-    "windows_of_slice",
-]
+__all__ = ["STATE_OVERHEAD_BYTES", "Partial", "Received", "Shelf"]
 
 STATE_OVERHEAD_BYTES = 1_000
 """What a broker needs to keep a state and to know when it is due, besides the state."""
@@ -36,37 +25,6 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _PlainPartial = tuple[Annotated[int, msgspec.Meta(ge=1, le=2**62)], dict[int, Any], list[int]]
 Received = tuple[str, list[Any], _Number, int, int, list[tuple[_Number, Any]]]
 """A partial as it travels: base, group, number of its window or stride, messages, bytes, and states by slice."""
-
-
-def slice_of(window: Window, time_us: int) -> int | None:
-    """The slice of a time; None in the gap between sampling windows."""
-    shifts, within = divmod(time_us, window.shift_us)
-    if window.step == 1:
-        return shifts
-    second = within >= window.size_us % window.shift_us
-    return None if second and window.shift_us > window.size_us else 2 * shifts + second
-
-
-def windows_of_slice(window: Window, number: int) -> range:
-    return range((number - window.span) // window.step + 1, number // window.step + 1)
-
-
-def slices_of_window(window: Window, number: int) -> range:
-    return range(window.step * number, window.step * number + window.span)
-
-
-def stride_of(window: Window, slice_number: int) -> int:
-    """The stretch between two ends of windows that a slice lies in."""
-    return (slice_number + window.step - 1) // window.step
-
-
-def stride_end_us(window: Window, slice_number: int) -> int:
-    """The first end of a window after a slice."""
-    return window.slice_end_us(window.step * stride_of(window, slice_number))
-
-
-def slices_of_stride(window: Window, number: int) -> range:
-    return range(window.step * (number - 1) + 1, window.step * number + 1)
 
 
 class Partial:
@@ -189,7 +147,7 @@ class Shelf:
             self.own[number] = Partial()
         self.own[number].add(parts, values)
         if self.flushed:
-            for one in windows_of_slice(window, number):
+            for one in window.windows_of_slice(number):
                 if one in self.flushed:
                     if one not in self.windows:
                         self.windows[one], is_new = Partial(), True
@@ -202,7 +160,7 @@ class Shelf:
 
     def of_window(self, window: Window, number: int, parts: Mapping[int, Part]) -> tuple[Partial | None, int]:
         """All that is known of a window, and how many states it took."""
-        inside = slices_of_window(window, number)
+        inside = window.slices_of_window(number)
         found = [held[at] for held in (self.own, self.received) for at in held if at in inside]
         found += [self.windows[number]] if number in self.windows else []
         return merged(found, parts), len(found)
@@ -221,7 +179,7 @@ class Shelf:
         """What is to be told of a stride, by slice."""
         found: dict[int, Partial] = {}
         states = 0
-        for at in slices_of_stride(window, number):
+        for at in window.slices_of_stride(number):
             several = [held.pop(at) for held in (self.own, self.received) if at in held]
             whole = merged(several, parts)
             states += len(several)
@@ -240,7 +198,7 @@ class Shelf:
     def forget(self, window: Window, closed_us: int) -> bool:
         """Leave out what belongs to windows that are closed; whether nothing is left."""
         for slices in (self.own, self.received):
-            for at in [at for at in slices if at // window.step * window.shift_us + window.size_us <= closed_us]:
+            for at in [at for at in slices if window.until_us(at) <= closed_us]:
                 del slices[at]
         for number in [one for one in self.windows if window.bounds_us(one)[1] <= closed_us]:
             del self.windows[number]

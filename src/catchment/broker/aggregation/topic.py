@@ -26,7 +26,7 @@ from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.outlets import Outlet
 from catchment.broker.aggregation.places import Item, Place, Wanted
 from catchment.broker.aggregation.rows import Rows, marks_by_row
-from catchment.broker.aggregation.shelves import Partial, Received, slice_of
+from catchment.broker.aggregation.shelves import Partial, Received
 from catchment.broker.aggregation.silence import Silence
 from catchment.broker.aggregation.waiting import Waiting, timer_key
 from catchment.broker.peers import HERE
@@ -175,8 +175,8 @@ class Topic:
         for matching, bases in self.bases.wanting(events):
             for base in bases:
                 for row in matching:
-                    number = slice_of(base.window, rows.times[row])
-                    if number is not None and base.key not in served.get(row, ()):
+                    number = base.window.slice_of(rows.times[row])
+                    if base.window.in_a_window(number) and base.key not in served.get(row, ()):
                         wanted = Wanted(base.key, rows.group(row, base.group_keys), number)
                         found.setdefault(row, []).append((base, wanted))
         return dict(sorted(found.items()))

@@ -12,7 +12,6 @@ from catchment.broker.advice import At
 from catchment.broker.aggregation.asking import Base
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.places import Due, Place, Wanted
-from catchment.broker.aggregation.shelves import stride_end_us
 
 __all__ = ["Waiting", "timer_key"]
 
@@ -28,7 +27,7 @@ class Waiting:
     def __init__(self, topic: str, broker: str, options: AggregationOptions) -> None:
         self._topic, self._broker, self._options = topic, broker, options
         self._took: dict[str, list[int]] = {}
-        """Of each base, how long publications took at most in the last two strides, and which the last one is."""
+        """Of each base, how long publications took at most in the last two shifts, and which the last one is."""
 
     def for_publication(self, at: At, place: Place, due: Due, base: Base) -> None:
         took_us = max(self._took.get(base.key, (0, 0))[:2])
@@ -47,11 +46,12 @@ class Waiting:
     def observe(self, base: Base, time_us: int, wanted: Wanted, now_us: int, *, was_held: bool) -> None:
         """Learn how long a publication took to come here; one that was held set out when its stride had ended."""
         if self._options.revises:
-            set_out_us = stride_end_us(base.window, wanted.slice) if was_held else time_us
-            stride = time_us // base.window.shift_us
-            took = self._took.setdefault(base.key, [0, 0, stride])
-            if stride > took[2]:
-                took[:] = [took[1], 0, stride]
+            window, slice_ = base.window, wanted.slice
+            set_out_us = window.stride_end_us(window.stride_of(slice_)) if was_held else time_us
+            shift = window.last_window(slice_)
+            took = self._took.setdefault(base.key, [0, 0, shift])
+            if shift > took[2]:
+                took[:] = [took[1], 0, shift]
             took[1] = max(took[1], now_us - set_out_us)
 
     def forget(self, key: str) -> None:

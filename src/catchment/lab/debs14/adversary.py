@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from catchment.model.window import WindowColumns
 from catchment.overlay import Overlay, mask_of, topic_tree
 from catchment.overlay.placement import Fold, Lots, Series, Strategy
 
@@ -73,7 +74,7 @@ def _series() -> Series:
     many = np.full(SUBSCRIPTIONS, PERIOD_US, np.int64)
     brokers = np.tile(mask_of([OVERLAY.require("b4")], len(OVERLAY)), (SUBSCRIPTIONS, 1))
     sizes = np.full(SUBSCRIPTIONS, PARTIAL_BYTES, np.int64)
-    return Series(brokers, many, many, sizes, np.zeros(SUBSCRIPTIONS, np.bool_))
+    return Series(brokers, WindowColumns(many, many), sizes, np.zeros(SUBSCRIPTIONS, np.bool_))
 
 
 def _cell(period: int, trend: str) -> Lots:

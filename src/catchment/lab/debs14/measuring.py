@@ -203,7 +203,7 @@ def _windows(prepared: Prepared) -> int:
         return 0
     order = np.lexsort((slices, series))
     series, slices = series[order], slices[order]
-    first, behind = prepared.series.windows_around(series, slices)
+    first, behind = prepared.series.windows[series].windows_around(slices)
     follows = np.diff(series, prepend=-1) == 0
     counted = np.where(follows, np.roll(behind, 1), first)
     return int((behind - np.maximum(first, counted)).sum())

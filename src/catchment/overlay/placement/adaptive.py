@@ -112,12 +112,12 @@ class Adaptive(Placement):
 
     def next_sample_us(self, after_us: int) -> int:
         """The first end of a broker's horizon that saw a publication, or the end of a window that had one."""
-        known, series = self.known, self.known.series
+        known, windows = self.known, self.known.series.windows
         horizon_us = self._horizon_us()[known.broker_of]
         begun_us = after_us // horizon_us * horizon_us
         next_us = np.where(self._has_counted(), begun_us + horizon_us, FOR_EVER)
-        window = (begun_us[:, None] - series.size_us) // series.shift_us + 1
-        ends_us = np.where(known.touched // series.step >= window, window * series.shift_us + series.size_us, FOR_EVER)
+        window = windows.last_ended(begun_us[:, None]) + 1
+        ends_us = np.where(windows.last_window(known.touched) >= window, windows.end_us(window), FOR_EVER)
         first_us = ends_us.min(axis=1, initial=FOR_EVER)
         return int(np.minimum(next_us, -(-first_us // horizon_us) * horizon_us).min(initial=FOR_EVER))
 
@@ -149,7 +149,7 @@ class Adaptive(Placement):
         collected = known.series.collects[offer.series][offer.column]
         if collected.any():
             collected &= self._absorbs_forced | ~offer.must[offer.lot]
-            first, behind = known.series.windows_around(offer.series, offer.slices)
+            first, behind = known.series.windows[offer.series].windows_around(offer.slices)
             lot, column = offer.lot[collected], offer.column[collected]
             np.add.at(known.values[link], offer.series[column], offer.weights[lot] * (behind - first)[column])
 
@@ -163,7 +163,7 @@ class Adaptive(Placement):
         assert self.period_us is not None
         longest = np.zeros(known.brokers, np.int64)
         if self._looks_back:
-            shifts = np.where(known.touched > NEVER, known.series.shift_us, 0).max(axis=1, initial=0)
+            shifts = np.where(known.touched > NEVER, known.series.windows.shift_us, 0).max(axis=1, initial=0)
             np.maximum.at(longest, known.broker_of, shifts)
         horizon: Ints = np.maximum(-(-longest // self.period_us), 1) * self.period_us
         return horizon
@@ -171,9 +171,8 @@ class Adaptive(Placement):
     def _partial_costs(self, now_us: int, horizon_us: Ints) -> Floats:
         """By link and series, what the partials cost that would have been sent within each link's horizon till now."""
         known, series, cost = self.known, self.known.series, self.cost
-        first = (now_us - horizon_us[:, None] - series.size_us) // series.shift_us + 1
-        last = (now_us - series.size_us) // series.shift_us
-        windows = np.maximum(np.minimum(last, known.touched // series.step) - first + 1, 0)
+        first, behind = series.windows.ending_within(now_us - horizon_us[:, None], np.asarray(now_us))
+        windows = np.maximum(np.minimum(behind, series.windows.last_window(known.touched) + 1) - first, 0)
         # Where values are collected, each of them is a message.
         messages = np.where(series.collects, known.values, windows)
         bytes_ = windows * series.partial_bytes + known.values * VALUE_BYTES

@@ -80,7 +80,7 @@ class Fold:
         """The next cell in the order of time."""
         self._advance(lots.begin_us)
         if self._is_by_stride:
-            lots = replace(lots, slices=self.series.strides_of(lots.series, lots.slices))
+            lots = replace(lots, slices=self.series.windows[lots.series].stride_of(lots.slices))
         arrived: dict[int, list[_Arrived]] = defaultdict(list)
         for origin in np.unique(lots.origin).tolist():
             rows = lots.origin == origin
@@ -109,7 +109,7 @@ class Fold:
         if not self.placement.holds or self._now_us == NEVER:
             return
         series = self.series
-        ends_us = ((self._now_us - series.rest_us) // series.shift_us + 1) * series.shift_us + series.rest_us
+        ends_us = series.windows.next_end_us(np.asarray(self._now_us))
         waiting = np.zeros(len(series), np.bool_)
         for one in (one for held in self._held for one in held):
             waiting[one.lots.series[one.edges]] = True
@@ -160,8 +160,9 @@ class Fold:
         last = self._touched.max(axis=0, initial=NEVER)
         for table in self.placement.tables().values():
             last = np.maximum(last, table.max(axis=0, initial=NEVER))
-        shifts = last if self._is_by_stride else last // self.series.step
-        is_open: Bools = (last != NEVER) & ((shifts + 1) * self.series.shift_us + self.series.size_us > self._now_us)
+        # The last slice of a stride is the first of the window of that number.
+        window = last if self._is_by_stride else self.series.windows.last_window(last)
+        is_open: Bools = (last != NEVER) & (self.series.windows.end_us(window + 1) > self._now_us)
         for held in self._held:
             for one in held:
                 is_open[one.lots.series[one.edges]] = True
@@ -279,8 +280,9 @@ class Fold:
         series, slices, last = series[fresh], slices[fresh], last[fresh]
         counts = np.ones(len(series), np.int64)
         if not self._is_by_stride:
-            first, behind = self.series.windows_around(series, slices)
-            counts = behind - np.maximum(first, last // self.series.step[series] + 1)
+            windows = self.series.windows[series]
+            first, behind = windows.windows_around(slices)
+            counts = behind - np.maximum(first, windows.last_window(last) + 1)
         self._touched[link, series] = slices
         self.partials.messages[link] += counts[~self.series.collects[series]].sum()
         self.partials.bytes[link] += (counts * self._bytes[link, series]).sum()
@@ -293,7 +295,7 @@ class Fold:
         series, slices = lots.series[edges], lots.slices[edges]
         values = lots.weights[lots.lot[edges]]
         if not self._is_by_stride:
-            first, behind = self.series.windows_around(series, slices)
+            first, behind = self.series.windows[series].windows_around(slices)
             values = values * (behind - first)
         crossed = self._beyond[:, series] & self._after(link)[:, None]
         self.partials.messages[:] += crossed @ values

@@ -165,9 +165,11 @@ class _Asked:
         # Edges of lots that were put together are the same ones.
         _, first = np.unique(group * len(self.series) + series, return_index=True)
         group, series, slices = group[first], series[first], slices[first]
-        begin, behind = self.series.windows_around(series, slices)
+        windows = self.series.windows[series]
+        begin, behind = windows.windows_around(slices)
         if self.grain == "stride":
-            begin, behind = self.series.strides_of(series, slices), self.series.strides_of(series, slices) + 1
+            begin = windows.stride_of(slices)
+            behind = begin + 1
         lengths = behind - begin
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         number = np.repeat(begin, lengths) + within

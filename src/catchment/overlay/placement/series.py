@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from catchment.model.window import WindowColumns
 from catchment.overlay.masks import Words
 from catchment.overlay.placement.offers import Bools, Ints
 from catchment.overlay.traffic import meets
@@ -33,9 +34,7 @@ class Series:
 
     brokers: Words
     """[series, words]: who asks."""
-    size_us: Ints
-    shift_us: Ints
-    """Of the windows."""
+    windows: WindowColumns
     partial_bytes: Ints
     """Of one partial, without the values that it may hold and what is shared."""
     collects: Bools
@@ -44,7 +43,7 @@ class Series:
     """Of series that several share, who do not all ask for the same."""
 
     def __len__(self) -> int:
-        return len(self.size_us)
+        return len(self.windows)
 
     def bytes_beyond(self, tree: Tree) -> Ints:
         """[links, series]: of one partial on a link, without the values that it may hold."""
@@ -53,32 +52,6 @@ class Series:
             asked = meets(tree.beyond, self.shares.brokers)
             np.add.at(found.T, self.shares.series, asked * self.shares.bytes[:, None])
         return found
-
-    @property
-    def rest_us(self) -> Ints:
-        """How long after a window's start another one ends."""
-        return self.size_us % self.shift_us
-
-    @property
-    def step(self) -> Ints:
-        """Slices a shift."""
-        return np.where(self.rest_us > 0, 2, 1)
-
-    @property
-    def span(self) -> Ints:
-        """Slices a window."""
-        whole = self.size_us // self.shift_us
-        return np.where(self.rest_us > 0, 2 * whole + 1, whole)
-
-    def windows_around(self, series: Ints, slices: Ints) -> tuple[Ints, Ints]:
-        """The first window that each slice lies in, and the one behind the last."""
-        step = self.step[series]
-        return (slices - self.span[series]) // step + 1, slices // step + 1
-
-    def strides_of(self, series: Ints, slices: Ints) -> Ints:
-        """The stride that each slice lies in."""
-        step = self.step[series]
-        return (slices + step - 1) // step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
