@@ -30,16 +30,6 @@ from catchment.stages import Active, compile_plan
 
 __all__ = ["check_all", "check_one", "job_of_options", "show_all", "show_checked"]
 
-_TRAVELS = {
-    "tally": "a count",
-    "whole total": "count and sum",
-    "real total": "count, sum, and what the sum lost by rounding",
-    "moments": "count, mean, sum of squared deviations",
-    "lowest": "the least value",
-    "highest": "the greatest value",
-    "values": "the values themselves",
-    "distinct values": "the values themselves, each once",
-}
 _UNITS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 _SHOWN_MAX = 12
 
@@ -178,8 +168,9 @@ def _operators(asked: Aggregate, schema: Schema | None) -> list[dict[str, str]]:
 def _travels(measure: Measure, schema: Schema | None) -> str:
     if measure.attribute is not None and schema is None:
         return f"depends on the type of {measure.attribute}"
-    state = measure.state(Type.INT if measure.attribute is None or schema is None else schema[measure.attribute]).name
-    return _TRAVELS.get(state, f"a {state}")
+    return measure.state(
+        Type.INT if measure.attribute is None or schema is None else schema[measure.attribute]
+    ).contents
 
 
 def _relations(query: Query, others: Sequence[Subscription], job: Configuration) -> dict[str, Any]:

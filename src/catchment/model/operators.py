@@ -1,4 +1,4 @@
-"""The aggregate operators: four verbs each.
+"""The aggregate operators, one row of OPERATORS each, with four verbs.
 
     state = create(kind)                what nothing is
     state = add(state, value, kind)     one more value, never null
@@ -28,26 +28,13 @@ from catchment.model.states import (
     REAL_TOTAL,
     TALLY,
     TOP_SKETCH,
-    UP,
     VALUES,
     WHOLE_TOTAL,
     BlobState,
     State,
 )
 
-__all__ = [
-    "BEYOND_DOUBLE",
-    "OPERATORS",
-    "Measure",
-    "Operator",
-    "beyond_integer",
-    "checked_sum",
-    "interpolated",
-    "most_frequent",
-]
-
-NUMBERS = (Type.INT, Type.FLOAT)
-ANY = tuple(Type)
+__all__ = ["BEYOND_DOUBLE", "OPERATORS", "Measure", "Operator", "beyond_integer", "fits_integer", "operator_named"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,10 +65,7 @@ class Measure:
 
     def result(self, kind: Type) -> Type | None:
         """The type of the answer over an attribute of a type; None is a list."""
-        return _RESULTS.get(self.operator, kind)
-
-
-Category = Literal["self-decomposable", "indirectly decomposable", "bounded error", "not decomposable"]
+        return self.definition.result(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +73,31 @@ class Operator:
     """One row of the table of operators."""
 
     name: str
-    category: Category
+    category: Literal["self-decomposable", "indirectly decomposable", "bounded error", "not decomposable"]
     accepts: tuple[Type, ...]
-    state: Callable[[Type], State | BlobState]
-    """What travels, which for sums depends on the type of the attribute."""
-    finish: Callable[..., Any]
+    gives: Type | Literal["the same", "a list"]
+    """The type of the result, which may be that of the attribute."""
+    travels: State | BlobState
+    formula: Callable[..., Any]
+    """From a state's numbers, which may be arrays or Spark's columns; or from bytes, the type and the parameters."""
+    travels_of_floats: State | None = None
+    """What travels over floats, if that is another state."""
+    fewest: int = 1
+    """Of fewer values, the formula has no result."""
+    is_bounded: bool = False
+    """Whether the result of a formula is sure to lie within its type."""
     parameters: tuple[str, ...] = ()
     """Names of the arguments after the attribute."""
+    spellings: tuple[str, ...] = ()
+    """What SQL and its parser call it besides."""
+
+    def state(self, kind: Type) -> State | BlobState:
+        return self.travels_of_floats if self.travels_of_floats is not None and kind is Type.FLOAT else self.travels
+
+    def result(self, kind: Type) -> Type | None:
+        if isinstance(self.gives, Type):
+            return self.gives
+        return kind if self.gives == "the same" else None
 
     def create(self, kind: Type) -> Any:
         return self.state(kind).create(kind)
@@ -112,6 +114,17 @@ class Operator:
             state = self.add(state, value, kind)
         return state
 
+    def finish(self, state: Any, kind: Type, *parameters: float) -> Any:
+        travels = self.state(kind)
+        if isinstance(travels, BlobState):
+            value = self.formula(state, kind, *parameters)
+        else:
+            count, *numbers = travels.numbers(state)
+            value = None if count < self.fewest else self.formula(count, *numbers)
+            if value is not None and not self.is_bounded:
+                _require_within_type(value)
+        return bool(value) if value is not None and self.result(kind) is Type.BOOL else value
+
 
 BEYOND_DOUBLE = "it is beyond the largest double"
 
@@ -120,19 +133,20 @@ def beyond_integer(total: int) -> str:
     return f"it is {total}, beyond 64 bits"
 
 
-def checked_sum(total: int) -> int:
-    if not -(2**63) <= total < 2**63:
-        raise AggregateOverflowError(beyond_integer(total))
-    return total
+def fits_integer(total: int) -> bool:
+    """Tell whether a total fits 64 bits."""
+    return -(2**63) <= total < 2**63
 
 
-def _checked_real(value: float) -> float:
-    if not math.isfinite(value):
+def _require_within_type(value: int | float) -> None:
+    if isinstance(value, int):
+        if not fits_integer(value):
+            raise AggregateOverflowError(beyond_integer(value))
+    elif not math.isfinite(value):
         raise AggregateOverflowError(BEYOND_DOUBLE)
-    return value
 
 
-def interpolated(values: list[Any], fraction: float) -> float | None:
+def _interpolated(values: list[Any], fraction: float) -> float | None:
     """The percentile as SQL defines it: linear between the two nearest values."""
     if not values:
         return None
@@ -145,130 +159,84 @@ def interpolated(values: list[Any], fraction: float) -> float | None:
     return low if low == high else low * (1 - share) + high * share
 
 
-def most_frequent(values: list[Any]) -> Any:
+def _most_frequent(values: list[Any]) -> Any:
     """The value that occurs most often; of several, the smallest."""
     counts = Counter(values)
     return min(counts, key=lambda value: (-counts[value], value)) if counts else None
 
 
-def _finish_sum(state: Any, kind: Type) -> int | float | None:
-    if not state[0]:
-        return None
-    return checked_sum(state[1]) if kind is Type.INT else _checked_real(_real_sum(state))
-
-
-def _finish_avg(state: Any, kind: Type) -> float | None:
-    if not state[0]:
-        return None
-    if kind is Type.INT:
-        return float(state[1] / state[0])
-    count, total, carry, is_down = state
-    mean: float = (total + carry) / count
-    return mean * UP if is_down else mean
-
-
-def _real_sum(state: Any) -> float:
-    _, total, carry, is_down = state
-    return float((total + carry) * UP if is_down else total + carry)
-
-
-def _finish_variance(state: Any, kind: Type) -> float | None:
-    return _checked_real(state[2] / (state[0] - 1)) if state[0] > 1 else None
-
-
-def _finish_deviation(state: Any, kind: Type) -> float | None:
-    variance = _finish_variance(state, kind)
-    return None if variance is None else math.sqrt(variance)
-
-
-def _finish_extreme(state: Any, kind: Type) -> Any:
-    return state if state is None or kind is not Type.BOOL else bool(state)
-
-
-def _finish_quantile(blob: bytes, kind: Type, fraction: float) -> int | float | None:
+def _quantile(blob: bytes, kind: Type, fraction: float) -> int | float | None:
     value = QUANTILE_SKETCH.quantile(blob, fraction)
     # The sketch holds doubles, and the double next to the largest integer is beyond it.
     return value if value is None or kind is Type.FLOAT else min(round(value), 2**63 - 1)
 
 
-def _finish_mode(blob: bytes, kind: Type) -> Any:
-    return _finish_extreme(most_frequent(VALUES.values(blob, kind)), kind)
-
-
-def _total(kind: Type) -> State:
-    return WHOLE_TOTAL if kind is Type.INT else REAL_TOTAL
-
-
-_RESULTS: dict[str, Type | None] = {
-    "count": Type.INT,
-    "avg": Type.FLOAT,
-    "var_samp": Type.FLOAT,
-    "stddev_samp": Type.FLOAT,
-    "approx_count_distinct": Type.INT,
-    "approx_top_k": None,
-    "median": Type.FLOAT,
-    "percentile": Type.FLOAT,
-    "count_distinct": Type.INT,
-}
-"""Where it is not the type of the attribute."""
+_NUMBERS, _ANY = (Type.INT, Type.FLOAT), tuple(Type)
 
 OPERATORS: dict[str, Operator] = {
     operator.name: operator
     for operator in (
-        Operator("count", "self-decomposable", ANY, lambda kind: TALLY, lambda n, kind: n),
-        Operator("sum", "self-decomposable", NUMBERS, _total, _finish_sum),
-        Operator("min", "self-decomposable", ANY, lambda kind: LOWEST, _finish_extreme),
-        Operator("max", "self-decomposable", ANY, lambda kind: HIGHEST, _finish_extreme),
-        Operator("bool_and", "self-decomposable", (Type.BOOL,), lambda kind: LOWEST, _finish_extreme),
-        Operator("bool_or", "self-decomposable", (Type.BOOL,), lambda kind: HIGHEST, _finish_extreme),
-        Operator("avg", "indirectly decomposable", NUMBERS, _total, _finish_avg),
-        Operator("var_samp", "indirectly decomposable", NUMBERS, lambda kind: MOMENTS, _finish_variance),
-        Operator("stddev_samp", "indirectly decomposable", NUMBERS, lambda kind: MOMENTS, _finish_deviation),
+        Operator("count", "self-decomposable", _ANY, Type.INT, TALLY, lambda n: n, fewest=0, is_bounded=True),
         Operator(
-            "approx_count_distinct",
-            "bounded error",
-            ANY,
-            lambda kind: DISTINCT_SKETCH,
+            "sum", "self-decomposable", _NUMBERS, "the same", WHOLE_TOTAL, lambda n, total, scale: total * scale,
+            travels_of_floats=REAL_TOTAL,
+        ),
+        Operator("min", "self-decomposable", _ANY, "the same", LOWEST, lambda n, least: least, is_bounded=True),
+        Operator("max", "self-decomposable", _ANY, "the same", HIGHEST, lambda n, most: most, is_bounded=True),
+        Operator(
+            "bool_and", "self-decomposable", (Type.BOOL,), "the same", LOWEST, lambda n, least: least,
+            is_bounded=True, spellings=("every",),
+        ),
+        Operator(
+            "bool_or", "self-decomposable", (Type.BOOL,), "the same", HIGHEST, lambda n, most: most,
+            is_bounded=True, spellings=("some", "any"),
+        ),
+        Operator(
+            "avg", "indirectly decomposable", _NUMBERS, Type.FLOAT, WHOLE_TOTAL,
+            lambda n, total, scale: total / n * scale,
+            travels_of_floats=REAL_TOTAL, spellings=("mean",),
+        ),
+        Operator(
+            "var_samp", "indirectly decomposable", _NUMBERS, Type.FLOAT, MOMENTS,
+            lambda n, mean, squares: squares / (n - 1), fewest=2, spellings=("variance",),
+        ),
+        Operator(
+            "stddev_samp", "indirectly decomposable", _NUMBERS, Type.FLOAT, MOMENTS,
+            lambda n, mean, squares: (squares / (n - 1)) ** 0.5, fewest=2, spellings=("stddev", "std"),
+        ),
+        Operator(
+            "approx_count_distinct", "bounded error", _ANY, Type.INT, DISTINCT_SKETCH,
             lambda blob, kind: DISTINCT_SKETCH.estimate(blob),
         ),
         Operator(
-            "approx_percentile",
-            "bounded error",
-            NUMBERS,
-            lambda kind: QUANTILE_SKETCH,
-            _finish_quantile,
-            ("fraction",),
+            "approx_percentile", "bounded error", _NUMBERS, "the same", QUANTILE_SKETCH, _quantile,
+            parameters=("fraction",), spellings=("approx_quantile",),
         ),
         Operator(
-            "approx_top_k",
-            "bounded error",
-            (Type.INT, Type.FLOAT, Type.STRING),
-            lambda kind: TOP_SKETCH,
-            lambda blob, kind, k: TOP_SKETCH.top(blob, int(k), kind),
-            ("k",),
+            "approx_top_k", "bounded error", (*_NUMBERS, Type.STRING), "a list", TOP_SKETCH,
+            lambda blob, kind, k: TOP_SKETCH.top(blob, int(k), kind), parameters=("k",),
         ),
         Operator(
-            "median",
-            "not decomposable",
-            NUMBERS,
-            lambda kind: VALUES,
-            lambda blob, kind: interpolated(VALUES.values(blob, kind), 0.5),
+            "median", "not decomposable", _NUMBERS, Type.FLOAT, VALUES,
+            lambda blob, kind: _interpolated(VALUES.values(blob, kind), 0.5),
         ),
         Operator(
-            "percentile",
-            "not decomposable",
-            NUMBERS,
-            lambda kind: VALUES,
-            lambda blob, kind, fraction: interpolated(VALUES.values(blob, kind), fraction),
-            ("fraction",),
+            "percentile", "not decomposable", _NUMBERS, Type.FLOAT, VALUES,
+            lambda blob, kind, fraction: _interpolated(VALUES.values(blob, kind), fraction),
+            parameters=("fraction",), spellings=("quantile",),
         ),
         Operator(
-            "count_distinct",
-            "not decomposable",
-            ANY,
-            lambda kind: DISTINCT_VALUES,
+            "count_distinct", "not decomposable", _ANY, Type.INT, DISTINCT_VALUES,
             lambda blob, kind: len(DISTINCT_VALUES.values(blob, kind)),
         ),
-        Operator("mode", "not decomposable", ANY, lambda kind: VALUES, _finish_mode),
+        Operator(
+            "mode", "not decomposable", _ANY, "the same", VALUES,
+            lambda blob, kind: _most_frequent(VALUES.values(blob, kind)),
+        ),
     )
-}
+}  # fmt: skip
+
+
+def operator_named(spelled: str) -> str | None:
+    """Find the operator that SQL calls so."""
+    return next((name for name, one in OPERATORS.items() if spelled in (name, *one.spellings)), None)

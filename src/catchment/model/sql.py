@@ -15,7 +15,7 @@ from catchment.model.constraint import ANYTHING, Constraint
 from catchment.model.dialect import SubscriptionSql, first_line, sql_text
 from catchment.model.errors import FilterError, SubscriptionError
 from catchment.model.filter import EVERY_EVENT, Filter
-from catchment.model.operators import OPERATORS, Measure
+from catchment.model.operators import OPERATORS, Measure, operator_named
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Aggregate, Output, Query
 from catchment.model.times import duration_us
@@ -51,28 +51,6 @@ _CLAUSES = {
     "sample": "TABLESAMPLE",
     "pivots": "PIVOT",
 }
-# sqlglot has a class for most aggregate functions and keeps the rest by name.
-_NAMES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or",
-    exp.Avg: "avg",
-    exp.Variance: "var_samp",
-    exp.Stddev: "stddev_samp",
-    exp.StddevSamp: "stddev_samp",
-    exp.ApproxDistinct: "approx_count_distinct",
-    exp.ApproxQuantile: "approx_percentile",
-    exp.ApproxTopK: "approx_top_k",
-    exp.Median: "median",
-    exp.Quantile: "percentile",
-    exp.Mode: "mode",
-}
-
-# Other names that Spark has for the same.
-_SYNONYMS = {"mean": "avg", "std": "stddev_samp", "every": "bool_and", "some": "bool_or", "any": "bool_or"}
 _WINDOW_BOUNDS = {"start": ("start", "window_start"), "end": ("end", "window_end")}
 """The fields of `window`, and what they may be called."""
 
@@ -182,7 +160,7 @@ def _columns(select: exp.Select) -> tuple[str, ...] | None:
     for node in select.expressions:
         name = column_name(node)
         if name is None:
-            if node.find(exp.AggFunc) is not None or _measure_name(node) in OPERATORS:
+            if node.find(exp.AggFunc) is not None or _measure_name(node):
                 _refuse(f"SELECT {sql_text(node)} aggregates without GROUP BY window(…)")
             _refuse(f"SELECT {sql_text(node)} is no attribute")
         names.append(name)
@@ -278,7 +256,7 @@ def _with_having(
 
     def resolve(inner: exp.Expr) -> str | None:
         if column_name(inner) is None:
-            return use(_measure(inner)) if _measure_name(inner) in OPERATORS else None
+            return use(_measure(inner)) if _measure_name(inner) else None
         written, is_strict = _written(inner), schema is not None and schema.case_sensitive
         for name, measure in named.items():
             if written == name or (not is_strict and written.lower() == name.lower()):
@@ -311,16 +289,19 @@ def _refuse_having_of_empty_windows(condition: Filter, counted: str) -> None:
         )
 
 
-def _measure_name(node: exp.Expr) -> str:
+def _measure_name(node: exp.Expr) -> str | None:
+    # sqlglot has a class for most aggregate functions, which knows all their names, and keeps the rest by name.
+    names = []
     if isinstance(node, exp.Anonymous):
-        name = str(node.this).lower()
-        return _SYNONYMS.get(name, name)
-    return _NAMES.get(type(node), "")
+        names = [str(node.this)]
+    elif isinstance(node, exp.Func):
+        names = node.sql_names()
+    return next((found for name in names if (found := operator_named(name.lower()))), None)
 
 
 def _measure(node: exp.Expr) -> Measure:
     name = _measure_name(node)
-    if name not in OPERATORS or name == "count_distinct":
+    if name is None or name == "count_distinct":
         accepted = ", ".join(n for n in OPERATORS if n != "count_distinct")
         raise SubscriptionError(f"{sql_text(node)} is no aggregate; accepted are {accepted}, count(DISTINCT …)")
     arguments = [*_arguments(node)]

@@ -1,4 +1,4 @@
-"""What travels of an aggregate: the mergeable states behind the operators.
+"""What travels of an aggregate: the mergeable states behind the operators, one row of STATES each.
 
 Each state has three of the four verbs (`finish` belongs to the operator):
 
@@ -7,7 +7,7 @@ Each state has three of the four verbs (`finish` belongs to the operator):
     merge(left, right, kind)  any cut, any order
 
 States are small frozen tuples; sketches and collected values are bytes, ready for the wire. `catchment.stages` does
-the same over whole columns, and a test holds the two together. All verbs take the type, needed or not.
+the same over whole columns. All verbs take the type, needed or not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from catchment.model import quantiles
 from catchment.model.schema import Type
 
-__all__ = ["DOWN", "STATES", "UP", "BlobState", "State", "two_sum"]
+__all__ = ["COLLECTED", "DOWN", "STATES", "UP", "BlobState", "State"]
 
 Value = bool | int | float | str
 
@@ -35,12 +35,22 @@ class State:
     """A state of a few numbers (or, for the extreme of strings, one string)."""
 
     name: str
+    contents: str
+    """In words."""
+    size_bytes: int
+    """On the wire."""
     create: Callable[[Type], Any]
     add: Callable[[Any, Any, Type], Any]
     merge: Callable[[Any, Any, Type], Any]
+    numbers: Callable[[Any], tuple[Any, ...]]
+    """What the formulas of operators take: how many values it has met, and the rest."""
+
+    @property
+    def size_bytes_max(self) -> int:
+        return self.size_bytes
 
 
-def two_sum(total: float, carry: float, value: float) -> tuple[float, float]:
+def _two_sum(total: float, carry: float, value: float) -> tuple[float, float]:
     """Add to a sum whose rounding errors are kept beside it, so that the order of adding does not show."""
     new = total + value
     lost = (total - new) + value if abs(total) >= abs(value) else (value - new) + total
@@ -51,15 +61,11 @@ DOWN, UP = 2.0**-200, 2.0**200
 """Sums that a double cannot hold on the way are kept so many times smaller; no number of events fills that up."""
 
 
-def _add_real_total(state: Any, value: Any, kind: Type) -> Any:
-    return _merge_real_total(state, (1, float(value), 0.0, 0), kind)
-
-
 def _merge_real_total(left: Any, right: Any, kind: Type) -> Any:
     """States are (count, sum, what rounding lost of it, whether both are DOWN times their size)."""
     if left[3] != right[3]:
         left, right = _scaled_down(left), _scaled_down(right)
-    total, carry = two_sum(left[1], left[2] + right[2], right[1])
+    total, carry = _two_sum(left[1], left[2] + right[2], right[1])
     if not math.isfinite(total):
         return _merge_real_total(_scaled_down(left), _scaled_down(right), kind)
     return (left[0] + right[0], total, carry, left[3])
@@ -79,37 +85,65 @@ def _merge_moments(left: Any, right: Any, kind: Type) -> Any:
     return (count, mean + distance * share, squares + other_squares + distance * (n * share) * distance)
 
 
-def _extreme(choose: Callable[[Any, Any], Any], name: str) -> State:
+def _extreme(choose: Callable[[Any, Any], Any], name: str, contents: str) -> State:
     def either(left: Any, right: Any, kind: Type) -> Any:
         if left is None or right is None:
             return right if left is None else left
         return choose(left, right)
 
-    return State(name, lambda kind: None, either, either)
+    return State(name, contents, 8, lambda kind: None, either, either, lambda value: (int(value is not None), value))
 
 
-TALLY = State("tally", lambda kind: 0, lambda n, value, kind: n + 1, lambda n, m, kind: n + m)
+TALLY = State(
+    "tally",
+    "a count",
+    size_bytes=8,
+    create=lambda kind: 0,
+    add=lambda n, value, kind: n + 1,
+    merge=lambda n, m, kind: n + m,
+    numbers=lambda n: (n,),
+)
 WHOLE_TOTAL = State(
     "whole total",
-    lambda kind: (0, 0),
-    lambda state, value, kind: (state[0] + 1, state[1] + int(value)),
-    lambda left, right, kind: (left[0] + right[0], left[1] + right[1]),
+    "count and sum",
+    size_bytes=16,
+    create=lambda kind: (0, 0),
+    add=lambda state, value, kind: (state[0] + 1, state[1] + int(value)),
+    merge=lambda left, right, kind: (left[0] + right[0], left[1] + right[1]),
+    numbers=lambda state: (*state, 1),
 )
-REAL_TOTAL = State("real total", lambda kind: (0, 0.0, 0.0, 0), _add_real_total, _merge_real_total)
+REAL_TOTAL = State(
+    "real total",
+    "count, sum, and what the sum lost by rounding",
+    size_bytes=16,
+    create=lambda kind: (0, 0.0, 0.0, 0),
+    add=lambda state, value, kind: _merge_real_total(state, (1, float(value), 0.0, 0), kind),
+    merge=_merge_real_total,
+    # The scale apart, as a mean may fit a double where the sum does not.
+    numbers=lambda state: (state[0], state[1] + state[2], UP if state[3] else 1.0),
+)
 MOMENTS = State(
     "moments",
-    lambda kind: (0, 0.0, 0.0),
-    lambda state, value, kind: _merge_moments(state, (1, float(value), 0.0), kind),
-    _merge_moments,
+    "count, mean, sum of squared deviations",
+    size_bytes=24,
+    create=lambda kind: (0, 0.0, 0.0),
+    add=lambda state, value, kind: _merge_moments(state, (1, float(value), 0.0), kind),
+    merge=_merge_moments,
+    numbers=tuple,
 )
-LOWEST = _extreme(min, "lowest")
-HIGHEST = _extreme(max, "highest")
+LOWEST = _extreme(min, "lowest", "the least value")
+HIGHEST = _extreme(max, "highest", "the greatest value")
 
 
+@dataclass(frozen=True, slots=True)
 class BlobState:
     """A state of bytes: made from many values at once, merged many at once."""
 
     name: str
+    contents: str
+    size_bytes: int
+    size_bytes_max: int
+    """On the wire, after a hundred values and after ten thousand; collected values are counted besides."""
 
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         raise NotImplementedError
@@ -129,8 +163,6 @@ class BlobState:
 
 class CollectedValues(BlobState):
     """The values themselves (the paper's *Fetch*): eight bytes a number, MessagePack for strings."""
-
-    name = "values"
 
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         if kind is Type.STRING:
@@ -153,8 +185,6 @@ class CollectedValues(BlobState):
 class DistinctValues(CollectedValues):
     """The values themselves, each once."""
 
-    name = "distinct values"
-
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         if kind is Type.STRING:
             return super().collect(sorted(set(values)), kind)
@@ -173,8 +203,6 @@ EMPTY_TEXT = "\uffff"
 
 class DistinctSketch(BlobState):
     """A HyperLogLog sketch as `hll_union_agg` and `hll_sketch_estimate` of Spark read it."""
-
-    name = "distinct sketch"
 
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         sketch = datasketches.hll_sketch(HLL_LG_K, datasketches.tgt_hll_type.HLL_8)
@@ -197,8 +225,6 @@ class DistinctSketch(BlobState):
 class QuantileSketch(BlobState):
     """A KLL sketch of doubles as `kll_merge_agg_double` and `kll_sketch_get_quantile_double` of Spark read it."""
 
-    name = "quantile sketch"
-
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         return quantiles.sketch_of(values)
 
@@ -211,8 +237,6 @@ class QuantileSketch(BlobState):
 
 class TopSketch(BlobState):
     """A sketch of frequent items; with `spark_bytes` in the form that `approx_top_k_combine` of Spark reads."""
-
-    name = "top sketch"
 
     def collect(self, values: Sequence[Any] | np.ndarray[Any, Any], kind: Type) -> bytes:
         sketch, serde = _top_sketch(kind)
@@ -254,11 +278,11 @@ def _top_sketch(kind: Type) -> tuple[Any, tuple[Any, ...]]:
     return datasketches.frequent_items_sketch(TOP_LG_MAP_SIZE), (serde,)
 
 
-VALUES = CollectedValues()
-DISTINCT_VALUES = DistinctValues()
-DISTINCT_SKETCH = DistinctSketch()
-QUANTILE_SKETCH = QuantileSketch()
-TOP_SKETCH = TopSketch()
+VALUES = CollectedValues("values", "the values themselves", 64, 64)
+DISTINCT_VALUES = DistinctValues("distinct values", "the values themselves, each once", 64, 64)
+DISTINCT_SKETCH = DistinctSketch("distinct sketch", "a distinct sketch", 415, 4_139)
+QUANTILE_SKETCH = QuantileSketch("quantile sketch", "a quantile sketch", 843, 4_375)
+TOP_SKETCH = TopSketch("top sketch", "a top sketch", 1_900, 217_674)
 
 STATES: dict[str, State | BlobState] = {
     state.name: state
@@ -276,3 +300,6 @@ STATES: dict[str, State | BlobState] = {
         TOP_SKETCH,
     )
 }
+
+COLLECTED = frozenset(name for name, state in STATES.items() if isinstance(state, CollectedValues))
+"""The states that hold values, each of which counts as a message; a missing value counts as well."""
