@@ -4,12 +4,13 @@ import pyarrow as pa
 import pytest
 
 from catchment import Subscription
-from catchment.model.schema import Schema
+from catchment.model.schema import Schema, Type
 from catchment.stages import Active, compile_plan, partials_of_accepted
-from catchment.stages.partials import LARGE_WHOLE, has_large_totals
+from catchment.stages.holding import HELD
+from catchment.stages.partials import has_large_totals
 
 SCHEMA = Schema({"n": "int", "x": "float", "s": "string"})
-LARGE_INT = LARGE_WHOLE << 32
+LARGE_INT = int(HELD["whole total", Type.INT].large["whole"]) << 32
 
 
 def is_large(measure: str, **columns: list[object]) -> bool:

@@ -1,8 +1,9 @@
 """The data plane's steps as pure functions over columns: compile, match, aggregate, merge, finish."""
 
+from catchment.model.states import COLLECTED
 from catchment.stages.compacting import compact_rows
 from catchment.stages.finishing import ANSWER_SCHEMA, Finished, finish_rows
-from catchment.stages.lots import COLLECTED, LotRows, cells_of, lots_of
+from catchment.stages.lots import LotRows, cells_of, lots_of
 from catchment.stages.matching import (
     Judged,
     PassResult,

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.stages import kernels
+from catchment.stages.holding import BY_CODE, COLUMNS
 from catchment.stages.merging import Cells, Instance, merge_cells
 from catchment.stages.partials import PARTIAL_SCHEMA
 from catchment.stages.plan import Plan
@@ -40,12 +41,8 @@ def _rows_of(
 
 
 def _record(cells: Cells, one: Instance, kept: Ints, groups: pa.Array, words: int) -> dict[str, object]:
-    code = cells.code
-    real = cells.real[kept] + cells.rest[kept] if code == kernels.REAL_TOTAL else cells.real[kept]
     grouped = bool(one.question.layout.group_keys)
     masked = words > 0 and one.position == 0
-    whole = code in (kernels.WHOLE_TOTAL, kernels.LOWEST, kernels.HIGHEST)
-    floating = code in (kernels.REAL_TOTAL, kernels.MOMENTS, kernels.LOWEST_REAL, kernels.HIGHEST_REAL)
     return {
         "question": one.question.id,
         "part": one.part.id,
@@ -56,9 +53,14 @@ def _record(cells: Cells, one: Instance, kept: Ints, groups: pa.Array, words: in
         "publications": cells.publications[kept],
         "origins": cells.origins[kept].view(np.int64).reshape(-1) if masked else _EMPTY,
         "count": cells.count[kept],
-        "whole": cells.whole[kept] if whole else _EMPTY,
-        "low": cells.low[kept] if code in (kernels.WHOLE_TOTAL, kernels.REAL_TOTAL) else _EMPTY,
-        "real": real if floating else _EMPTY,
-        "rest": cells.rest[kept] if code == kernels.MOMENTS else _EMPTY,
-        "blob": [cells.blobs[at] for at in kept.tolist()] if code == kernels.BLOB else _EMPTY,
+        **dict.fromkeys(COLUMNS, _EMPTY),
+        **{name: _column(cells, name, kept) for name in BY_CODE[cells.code].columns},
     }
+
+
+def _column(cells: Cells, name: str, kept: Ints) -> object:
+    if name == "blob":
+        return [cells.blobs[at] for at in kept.tolist()]
+    column = getattr(cells, name)[kept]
+    # A sum and what rounding lost of it travel as one number.
+    return column + cells.rest[kept] if name == "real" and cells.code == kernels.REAL_TOTAL else column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.model.filter import Filter
-from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer
+from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer, fits_integer
 from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
 from catchment.model.schema import Type
-from catchment.model.states import UP
+from catchment.model.states import BlobState
 from catchment.model.times import microseconds
 from catchment.model.window import WindowColumns
+from catchment.stages import kernels
+from catchment.stages.holding import HELD
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
 from catchment.stages.plan import Asker, Plan, Question
@@ -131,6 +133,8 @@ class _Chunk:
     def _report_undecidable(self, question: Question, asker: Asker, chosen: Ints) -> Ints:
         """Report the first measure of HAVING that is beyond its type; the windows where HAVING can be decided."""
         for _, measure, position in asker.having_measures:
+            if measure.definition.is_bounded:
+                continue
             code, begin, _ = self._begin[question.id, position]
             numbers = _numbers(self._windows[code], begin + chosen, measure, question.parts[position].kind)
             beyond = None if numbers is None else numbers.problems
@@ -221,91 +225,49 @@ class _Numbers:
     """What is wrong with those beyond their type, null for the others; None if there are none."""
 
 
-def _totals(windows: Windows, chosen: Ints) -> tuple[Ints, Ints]:
-    """Upper and lower 32 bits of integer sums, the lower ones within their range."""
-    low = windows.low[chosen]
-    return windows.whole[chosen] + (low >> 32), low & 0xFFFFFFFF
-
-
-def _whole_sum(windows: Windows, chosen: Ints, is_null: npt.NDArray[np.bool_]) -> _Numbers:
-    high, low = _totals(windows, chosen)
-    beyond = (high < -(2**31)) | (high >= 2**31)
-    if not beyond.any():
-        return _Numbers(pa.array((high << 32) + low, mask=is_null))
-    totals = [(int(high[at]) << 32) + int(low[at]) if beyond[at] else 0 for at in range(len(high))]
-    said = [beyond_integer(total) if wrong else None for total, wrong in zip(totals, beyond.tolist(), strict=True)]
-    return _Numbers(pa.array((high << 32) + low, mask=is_null | beyond), pa.array(said, pa.string()))
-
-
-def _real(values: npt.NDArray[np.float64], is_null: npt.NDArray[np.bool_]) -> _Numbers:
-    beyond = ~np.isfinite(values) & ~is_null
-    if not beyond.any():
-        return _Numbers(pa.array(values, mask=is_null))
-    said = pc.if_else(pa.array(beyond), pa.scalar(BEYOND_DOUBLE), pa.scalar(None, pa.string()))
-    return _Numbers(pa.array(values, mask=is_null | beyond), said)
-
-
-def _scaled(values: npt.NDArray[np.float64], windows: Windows, chosen: Ints) -> npt.NDArray[np.float64]:
-    """Real totals, or means of them, in their own size."""
-    is_down = windows.low[chosen] > 0
-    if is_down.any():
-        with np.errstate(over="ignore"):
-            values[is_down] *= UP
-    return values
-
-
-def _real_sum(windows: Windows, chosen: Ints) -> npt.NDArray[np.float64]:
-    return _scaled(windows.real[chosen] + windows.rest[chosen], windows, chosen)
-
-
-def _average(windows: Windows, chosen: Ints, kind: Type) -> npt.NDArray[np.float64]:
-    count = np.maximum(windows.count[chosen], 1)
-    if kind is Type.INT:
-        high, low = _totals(windows, chosen)
-        means: npt.NDArray[np.float64] = (high * 4294967296.0 + low) / count
-        return means
-    return _scaled((windows.real[chosen] + windows.rest[chosen]) / count, windows, chosen)
-
-
-def _variance(windows: Windows, chosen: Ints, kind: Type) -> npt.NDArray[np.float64]:
-    return windows.rest[chosen] / np.maximum(windows.count[chosen] - 1, 1)
-
-
-_REAL_RESULTS: dict[str, tuple[int, Callable[[Windows, Ints, Type], npt.NDArray[Any]]]] = {
-    "avg": (1, _average),
-    "var_samp": (2, _variance),
-    "stddev_samp": (2, lambda windows, chosen, kind: np.sqrt(_variance(windows, chosen, kind))),
-}
-"""How many values it takes at least, and what then comes out."""
-
-
 def _numbers(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> _Numbers | None:
-    """The results of a measure, if they are plain numbers."""
-    count = windows.count[chosen]
-    operator = measure.operator
-    if operator == "count":
-        return _Numbers(pa.array(windows.publications[chosen] if measure.attribute is None else count))
-    if operator in _REAL_RESULTS:
-        fewest, result = _REAL_RESULTS[operator]
-        return _real(result(windows, chosen, kind), count < fewest)
-    if operator == "sum":
-        is_null = count < 1
-        return _whole_sum(windows, chosen, is_null) if kind is Type.INT else _real(_real_sum(windows, chosen), is_null)
-    if operator in ("min", "max") and kind in (Type.INT, Type.FLOAT):
-        return _Numbers(pa.array((windows.whole if kind is Type.INT else windows.real)[chosen], mask=count < 1))
-    return None
+    """Finish a measure, if its results are plain numbers."""
+    if measure.attribute is None:
+        return _Numbers(pa.array(windows.publications[chosen]))
+    operator, result = measure.definition, measure.result(kind)
+    held = HELD[operator.state(kind).name, kind]
+    if held.code == kernels.BLOB or result not in (Type.INT, Type.FLOAT):
+        return None
+    count, *numbers = held.numbers(windows, chosen)
+    with np.errstate(over="ignore"):
+        values = operator.formula(np.maximum(count, operator.fewest), *numbers)
+    if result is Type.FLOAT:
+        values = values.astype(np.float64, copy=False)  # totals beyond 64 bits are Python's integers
+    is_null = count < operator.fewest
+    beyond = None if operator.is_bounded else _beyond(values, is_null)
+    if beyond is None:
+        return _Numbers(pa.array(values, result.arrow, mask=is_null))
+    problems = [_problem(value) if wrong else None for value, wrong in zip(values.tolist(), beyond, strict=True)]
+    values[beyond] = 0
+    return _Numbers(pa.array(values, result.arrow, mask=is_null | beyond), pa.array(problems, pa.string()))
+
+
+def _beyond(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    """Tell which results are beyond their type; None if there are none."""
+    if values.dtype == np.object_:
+        beyond = np.array([not fits_integer(value) for value in values.tolist()], np.bool_)
+    else:
+        beyond = ~(np.isfinite(values) | is_null)
+    return beyond if beyond.any() else None
+
+
+def _problem(value: int | float) -> str:
+    return beyond_integer(value) if isinstance(value, int) else BEYOND_DOUBLE
 
 
 def _objects(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
-    """The results that are no plain numbers, or come out of bytes."""
-    if measure.definition.state(kind).name in ("lowest", "highest"):
-        count = windows.count[chosen].tolist()
-        if kind is Type.STRING:
-            values = [windows.blobs[at].decode() for at in chosen.tolist()]
-        else:
-            values = windows.whole[chosen].tolist()
-        return [measure.finish(v if n else None, kind) for v, n in zip(values, count, strict=True)]
-    return [measure.finish(windows.blobs[at], kind) for at in chosen.tolist()]
+    """Finish a measure whose results are no plain numbers, or come out of bytes."""
+    if isinstance(measure.state(kind), BlobState):
+        return [measure.finish(windows.blobs[at], kind) for at in chosen.tolist()]
+    count = windows.count[chosen].tolist()
+    is_text = kind is Type.STRING
+    values = [windows.blobs[at].decode() for at in chosen.tolist()] if is_text else windows.whole[chosen].tolist()
+    return [measure.finish(value if n else None, kind) for value, n in zip(values, count, strict=True)]
 
 
 def _values(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:

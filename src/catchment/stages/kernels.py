@@ -1,7 +1,7 @@
 """The compiled loops of partial aggregation: events into cells, slices into windows.
 
 A cell holds, for one part and one (slice, group), the columns `count, whole, low, real, rest`; which of them a state
-uses is fixed by its code below. Both loops are linear: the first in matched pairs, the second in cells.
+uses is in the table of `stages.holding`. Both loops are linear: the first in matched pairs, the second in cells.
 """
 
 from __future__ import annotations
@@ -13,19 +13,9 @@ from numba import njit
 
 from catchment.model.states import DOWN
 
-__all__ = ["CODES", "accumulate", "slide", "union_over", "windows_over"]
+__all__ = ["accumulate", "slide", "union_over", "windows_over"]
 
 TALLY, WHOLE_TOTAL, REAL_TOTAL, MOMENTS, LOWEST, HIGHEST, LOWEST_REAL, HIGHEST_REAL, BLOB = range(9)
-CODES = {
-    "tally": TALLY,
-    "whole total": WHOLE_TOTAL,
-    "real total": REAL_TOTAL,
-    "moments": MOMENTS,
-    "lowest": LOWEST,
-    "highest": HIGHEST,
-    "lowest real": LOWEST_REAL,
-    "highest real": HIGHEST_REAL,
-}
 Array = Any
 
 LARGEST = np.finfo(np.float64).max

@@ -16,19 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from catchment.model.states import COLLECTED, DISTINCT_VALUES
 from catchment.model.window import Window
 from catchment.stages.coding import Coded
 from catchment.stages.measuring import event_bytes
 from catchment.stages.plan import Part, TopicPlan
 
-__all__ = ["COLLECTED", "NOTHING", "LotRows", "cells_of", "lots_of"]
+__all__ = ["NOTHING", "LotRows", "cells_of", "lots_of"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Pairs = npt.NDArray[np.int32]
 
-COLLECTED = ("values", "distinct values")
-"""The states that hold values, each of which counts as a message; a missing value counts as well."""
 NOTHING = -1
 
 
@@ -134,7 +133,7 @@ def _wants(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs,
                     chosen = asked == one
                     of_one = rows[chosen]
                     value = np.zeros(len(of_one), np.int64)
-                    if part.state == "distinct values":
+                    if part.state == DISTINCT_VALUES.name:
                         value = _value_hashes(_attribute(batch, part))[of_one]
                     found_events.append(of_one)
                     known = [np.full(len(of_one), number, np.int64) for number in (topic.questions[one].id, part.id)]

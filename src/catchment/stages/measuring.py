@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.model.schema import RESERVED_COLUMNS
+from catchment.model.states import STATES
 
 __all__ = ["HEADER_BYTES", "PARTIAL_BYTES", "event_bytes", "state_bytes", "state_bytes_max"]
 
@@ -16,23 +17,16 @@ HEADER_BYTES = 24
 """Id, topic and time of an event on the wire."""
 PARTIAL_BYTES = 32
 """Subscription, window and kind of a partial or a notification on the wire."""
-_STATE_BYTES = {"tally": 8, "whole total": 16, "real total": 16, "moments": 24, "lowest": 8, "highest": 8}
-_SKETCH_BYTES = {
-    "distinct sketch": (415, 4_139),
-    "quantile sketch": (843, 4_375),
-    "top sketch": (1_900, 217_674),
-}
-"""Of a sketch of a hundred values, and of ten thousand."""
 
 
 def state_bytes(state: str) -> int:
-    """The size of a state of this name, as far as that is known before it has met any value."""
-    return _SKETCH_BYTES[state][0] if state in _SKETCH_BYTES else _STATE_BYTES.get(state, 64)
+    """Give the size of a state of this name, as far as that is known before it has met any value."""
+    return STATES[state].size_bytes
 
 
 def state_bytes_max(state: str) -> int:
     """… and of one that has met many."""
-    return _SKETCH_BYTES[state][1] if state in _SKETCH_BYTES else state_bytes(state)
+    return STATES[state].size_bytes_max
 
 
 def event_bytes(batch: pa.RecordBatch) -> npt.NDArray[Any]:

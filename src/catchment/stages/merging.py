@@ -38,7 +38,7 @@ class Instance:
 
     @property
     def code(self) -> int:
-        return self.part.code
+        return self.part.held.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +214,10 @@ def _merged_blobs(cells: Cells, first: Ints, last: Ints, instances: Sequence[Ins
 def _one_blob(part: Part, blobs: Sequence[bytes], counts: Ints) -> bytes:
     if len(blobs) == 1:
         return blobs[0]
-    if part.state in ("lowest", "highest"):
-        texts = [blob for blob, count in zip(blobs, counts.tolist(), strict=True) if count]
-        if not texts:
-            return b""
-        return min(texts) if part.state == "lowest" else max(texts)  # the order of UTF-8 is that of code points
+    if part.held.choose is not None:
+        texts = (blob for blob, count in zip(blobs, counts.tolist(), strict=True) if count)
+        chosen: bytes = part.held.choose(texts, default=b"")  # the order of UTF-8 is that of code points
+        return chosen
     state = STATES[part.state]
     assert isinstance(state, BlobState)
     return state.merge_all(blobs, part.kind)

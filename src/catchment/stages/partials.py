@@ -23,6 +23,7 @@ from catchment.model.window import WindowColumns
 from catchment.overlay import word_count
 from catchment.stages import kernels
 from catchment.stages.coding import Coded
+from catchment.stages.holding import BY_CODE, COLUMNS
 from catchment.stages.plan import Part, TopicPlan
 
 __all__ = ["PARTIAL_SCHEMA", "has_large_totals", "partials_of"]
@@ -51,15 +52,6 @@ LAYOUTS_AT_ONCE = 16
 
 Ints = npt.NDArray[np.int64]
 
-_USED_BY = {
-    "whole": (kernels.WHOLE_TOTAL, kernels.LOWEST, kernels.HIGHEST),
-    "low": (kernels.WHOLE_TOTAL,),  # and real totals, where one of them is scaled down
-    "real": (kernels.REAL_TOTAL, kernels.MOMENTS, kernels.LOWEST_REAL, kernels.HIGHEST_REAL),
-    "rest": (kernels.MOMENTS,),
-    "blob": (kernels.BLOB,),
-}
-"""Which lists the states with which codes use."""
-
 
 def partials_of(
     topic: TopicPlan, batch: pa.RecordBatch, matched: RowsBySlot, origins: Ints, broker_count: int
@@ -80,24 +72,15 @@ def partials_of(
     return found
 
 
-LARGE_WHOLE, LARGE_REAL = 2**9, 1e140
-"""Totals below these, the first in 2^32, stay within their types however many of them are merged: it takes 2^22 whole
-ones to pass 64 bits, and squares of real ones are far from the largest double."""
-
-
 def has_large_totals(topic: TopicPlan, partials: pa.RecordBatch) -> bool:
-    """Whether a sum or variance of these partials might pass its type, alone or merged with others."""
+    """Tell whether a sum or variance of these partials might pass its type, alone or merged with others."""
     places = np.searchsorted(topic.parts.ids, partials.column("part").to_numpy(), sorter=topic.by_id)
     codes = topic.parts.codes[topic.by_id[places]]
-    whole = codes == kernels.WHOLE_TOTAL
-    if whole.any() and _largest(partials.column("whole"), whole) >= LARGE_WHOLE:
-        return True
-    real = (codes == kernels.REAL_TOTAL) | (codes == kernels.MOMENTS)
-    if not real.any():
-        return False
-    if max(_largest(partials.column(name), real) for name in ("real", "rest")) >= LARGE_REAL:
-        return True
-    return _largest(partials.column("low"), codes == kernels.REAL_TOTAL) > 0
+    for code in np.unique(codes).tolist():
+        for name, limit in BY_CODE[code].large.items():
+            if _largest(partials.column(name), codes == code) >= limit:
+                return True
+    return False
 
 
 def _largest(lists: pa.Array, rows: npt.NDArray[np.bool_]) -> float:
@@ -194,8 +177,8 @@ def _rows(topic: TopicPlan, cells: _Cells, coded: list[Coded], first_layout: int
     is_sum = np.repeat(code == kernels.REAL_TOTAL, lengths)
     words = cells.masks.shape[1] if len(cells.masks) else 0
     masked = topic.parts.is_first[parts] & (words > 0)
-    uses = {name: np.isin(code, codes) for name, codes in _USED_BY.items()}
-    uses["low"] |= (code == kernels.REAL_TOTAL) & _any_in(cells.low != 0, starts)
+    uses = {name: np.isin(code, [one for one, held in BY_CODE.items() if name in held.columns]) for name in COLUMNS}
+    uses["low"] &= (code != kernels.REAL_TOTAL) | _any_in(cells.low != 0, starts)
     columns = {
         "question": pa.array(topic.parts.questions[parts]),
         "part": pa.array(topic.parts.ids[parts]),
@@ -260,9 +243,9 @@ def _blobs(
 
 
 def _blob(part: Part, values: pa.Array) -> bytes:
-    if part.state in ("lowest", "highest"):
-        texts = values.to_pylist()
-        return (min(texts) if part.state == "lowest" else max(texts)).encode() if texts else b""
+    if part.held.choose is not None:
+        text: str = part.held.choose(values.to_pylist(), default="")
+        return text.encode()
     state = STATES[part.state]
     assert isinstance(state, BlobState)
     if part.kind is Type.STRING:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from catchment.model.states import COLLECTED, VALUES
 from catchment.model.window import WindowColumns
 from catchment.overlay import mask_of, word_count
 from catchment.overlay.placement import Lots, Series, Shares
 from catchment.overlay.placement.offers import Grain
-from catchment.stages.lots import COLLECTED, NOTHING, LotRows
+from catchment.stages.lots import NOTHING, LotRows
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
 from catchment.stages.plan import Asker, Question, TopicPlan
 
@@ -132,7 +133,7 @@ class _SeriesTable:
         if not askers:
             return None
         asked = self._questions[question]
-        collects = any(one.id == part and one.state == "values" for one in asked.parts)
+        collects = any(one.id == part and one.state == VALUES.name for one in asked.parts)
         self._rows.append(({one.broker for one in askers}, asked, self._size(asked, part, askers[0]), collects))
         self.numbers[name] = len(self.numbers)
         return self.numbers[name]

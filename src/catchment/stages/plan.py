@@ -23,7 +23,7 @@ from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Query, Subscription
 from catchment.model.window import Window
 from catchment.overlay import Overlay, mask_of, word_count
-from catchment.stages import kernels
+from catchment.stages.holding import HELD, Held
 
 __all__ = [
     "Active",
@@ -76,13 +76,9 @@ class Part:
         object.__setattr__(self, "id", _hash(self.state, self.attribute or "*", self.kind.value))
 
     @property
-    def code(self) -> int:
-        """How the kernels treat it."""
-        if self.state in ("lowest", "highest"):
-            if self.kind is Type.STRING:
-                return kernels.BLOB
-            return kernels.CODES[f"{self.state} real" if self.kind is Type.FLOAT else self.state]
-        return kernels.CODES.get(self.state, kernels.BLOB)
+    def held(self) -> Held:
+        """How columns hold it."""
+        return HELD[self.state, self.kind]
 
 
 def part_of(measure: Measure, schema: Schema) -> Part:
@@ -328,7 +324,7 @@ class _TopicBuilder:
             questions=np.array([row[1] for row in rows], np.int64),
             slots=np.array([row[0] for row in rows], np.int64),
             layouts=np.array([row[3] for row in rows], np.int64),
-            codes=np.array([part.code for part in parts], np.int64),
+            codes=np.array([part.held.code for part in parts], np.int64),
             attributes=np.array([columns.get(part.attribute or "", -1) for part in parts], np.int64),
             is_first=np.array([row[2] == 0 for row in rows], np.bool_),
         )
