@@ -9,14 +9,16 @@ which is cheap as long as they are few.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer
+from catchment.model.schema import Type
 from catchment.model.states import DOWN, UP
 from catchment.model.window import Window
 from catchment.pipeline.acceptance import LARGEST_DOUBLE, accepted, used_columns
@@ -25,7 +27,7 @@ from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import ANSWER_SCHEMA, Plan
 from catchment.stages.plan import Asker, Layout, Part, Question
 
-__all__ = ["plain_answers"]
+__all__ = ["PLAIN_STATES", "plain_answers"]
 
 
 def plain_answers(publications: DataFrame, plan: Plan, known: Known = NOTHING_KNOWN) -> DataFrame:
@@ -68,7 +70,7 @@ def _answered(
     told = " ".join(f"WHEN {at} THEN {_told(question, finished)}" for at, question in enumerate(questions))
     start = f"window * {window.shift_us}"
     return (
-        merged.selectExpr("*", *(sql for one in finished.values() for sql in one.columns))
+        merged.select("*", *(column for one in finished.values() for column in one.columns))
         .selectExpr(
             f"timestamp_micros({start}) AS window_start",
             f"timestamp_micros({start} + {window.size_us}) AS window_end",
@@ -107,16 +109,33 @@ def _windows(window: Window) -> str:
 # -- states: create and add, merge, finish ----------------------------------------------------------------------------
 
 
-_COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
-    "tally": {},
+@dataclass(frozen=True, slots=True)
+class _PlainState:
+    """How plain SQL says a state."""
+
+    columns: Mapping[str, tuple[str, str]]
+    """Beside its count: what makes each from an attribute, and what merges it."""
+    numbers: tuple[str, ...]
+    """What `State.numbers` gives beside the count, from the name of a state and the type of the result's numbers."""
+
+
+_FITS = f"abs({{0}}_value) <= {LARGEST_DOUBLE}"
+PLAIN_STATES: Mapping[str, _PlainState] = {
+    "tally": _PlainState({}, ()),
     # Two halves, so that a sum beyond 64 bits is seen and not wrapped.
-    "whole total": {"high": ("sum(shiftright({}, 32))", "sum"), "low": ("sum({} & 4294967295)", "sum")},
+    "whole total": _PlainState(
+        {"high": ("sum(shiftright({}, 32))", "sum"), "low": ("sum({} & 4294967295)", "sum")},
+        ("CAST({0}_high AS {1}) * 4294967296 + {0}_low", "1"),
+    ),
     # The second tells the sum where the first is beyond a double, if only on the way.
-    "real total": {"value": ("sum({})", "sum"), "down": (f"sum({{}} * {DOWN!r}D)", "sum")},
-    "lowest": {"value": ("min({})", "min")},
-    "highest": {"value": ("max({})", "max")},
+    "real total": _PlainState(
+        {"value": ("sum({})", "sum"), "down": (f"sum({{}} * {DOWN!r}D)", "sum")},
+        (f"IF({_FITS}, {{0}}_value, {{0}}_down)", f"IF({_FITS}, 1D, {UP!r}D)"),
+    ),
+    "lowest": _PlainState({"value": ("min({})", "min")}, ("{0}_value",)),
+    "highest": _PlainState({"value": ("max({})", "max")}, ("{0}_value",)),
 }
-"""The columns of a state beside its count: what makes them from an attribute, and what merges them."""
+"""The states whose slices Spark's own functions put together into windows."""
 
 
 def _created(states: dict[Part, str]) -> list[str]:
@@ -125,7 +144,7 @@ def _created(states: dict[Part, str]) -> list[str]:
         if part.attribute is not None:
             attribute = column_of(part.attribute)
             found.append(f"count({attribute}) AS {name}_count")
-            columns = _COLUMNS[part.state].items()
+            columns = PLAIN_STATES[part.state].columns.items()
             found += [f"{create.format(attribute)} AS {name}_{column}" for column, (create, _) in columns]
     return found
 
@@ -135,7 +154,7 @@ def _merged(states: dict[Part, str]) -> list[str]:
     for part, name in states.items():
         if part.attribute is not None:
             found.append(f"sum({name}_count) AS {name}_count")
-            columns = _COLUMNS[part.state].items()
+            columns = PLAIN_STATES[part.state].columns.items()
             found += [f"{merge}({name}_{column}) AS {name}_{column}" for column, (_, merge) in columns]
     return found
 
@@ -145,14 +164,14 @@ class _Finished:
     """The columns of a measure's results: the value, null if it is beyond its type, and then the problem."""
 
     number: int
-    value: str
-    problem: str | None
-    """SQL; None where no value is beyond the type."""
+    value: Column
+    problem: Column | None
+    """None where no value is beyond the type."""
 
     @property
-    def columns(self) -> list[str]:
-        problem = [] if self.problem is None else [f"{self.problem} AS {self.problem_column}"]
-        return [f"{self.value} AS {self.value_column}", *problem]
+    def columns(self) -> list[Column]:
+        problem = [] if self.problem is None else [self.problem.alias(self.problem_column)]
+        return [self.value.alias(self.value_column), *problem]
 
     @property
     def value_column(self) -> str:
@@ -179,36 +198,23 @@ def _measures(asker: Asker) -> list[tuple[Measure, int]]:
     return [(measure, position) for _, measure, position in (*asker.outputs, *asker.having_measures)]
 
 
-def _result(measure: Measure, part: Part, name: str) -> tuple[str, str | None]:
-    """The value of a measure, and what is wrong with it, as SQL."""
-    if measure.operator == "count":
-        return ("events" if part.attribute is None else f"{name}_count"), None
-    if part.state == "real total":
-        return _real_result(measure, name)
-    if part.state != "whole total":
-        return f"{name}_value", None
-    if measure.operator == "avg":
-        return f"({name}_high * 4294967296D + {name}_low) / {name}_count", None
-    high, low = f"({name}_high + shiftright({name}_low, 32))", f"({name}_low & 4294967295)"
-    is_within = f"{high} BETWEEN {-(2**31)} AND {2**31 - 1}"
-    total = f"CAST(CAST({name}_high AS DECIMAL(38, 0)) * 4294967296 + {name}_low AS STRING)"
-    before, after = beyond_integer(0).split("0", 1)
-    return (
-        f"CASE WHEN {is_within} THEN shiftleft({high}, 32) + {low} END",
-        f"CASE WHEN NOT ({is_within}) THEN concat({spark_literal(before)}, {total}, {spark_literal(after)}) END",
-    )
-
-
-def _real_result(measure: Measure, name: str) -> tuple[str, str | None]:
-    total, down = f"{name}_value", f"{name}_down"
-    if measure.operator == "avg":
-        total, down = f"{total} / {name}_count", f"{down} / {name}_count"
-    plain = f"abs({name}_value) <= {LARGEST_DOUBLE}"
-    value = f"CASE WHEN {plain} THEN {total} ELSE {down} * {UP!r}D END"
-    if measure.operator == "avg":
+def _result(measure: Measure, part: Part, name: str) -> tuple[Column, Column | None]:
+    """Finish a measure by the formula of its operator: the value, and what is wrong with it."""
+    if part.attribute is None:
+        return F.col("events"), None
+    operator, count = measure.definition, F.col(f"{name}_count")
+    is_real = measure.result(part.kind) is Type.FLOAT
+    number = "DOUBLE" if is_real else "DECIMAL(38, 0)"
+    numbers = (F.expr(text.format(name, number)) for text in PLAIN_STATES[part.state].numbers)
+    value = F.when(count >= operator.fewest, operator.formula(count, *numbers))
+    if operator.is_bounded:
         return value, None
-    beyond = f"abs({value}) > {LARGEST_DOUBLE}"
-    return f"CASE WHEN NOT ({beyond}) THEN {value} END", f"CASE WHEN {beyond} THEN {spark_literal(BEYOND_DOUBLE)} END"
+    if is_real:
+        within, problem = F.when(F.abs(value) <= F.expr(LARGEST_DOUBLE), value), F.lit(BEYOND_DOUBLE)
+    else:
+        before, after = beyond_integer(0).split("0", 1)
+        within, problem = value.try_cast("BIGINT"), F.concat(F.lit(before), value.cast("STRING"), F.lit(after))
+    return within, F.when(value.isNotNull() & within.isNull(), problem)
 
 
 # -- what each asker is told ------------------------------------------------------------------------------------------

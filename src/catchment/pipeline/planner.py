@@ -7,6 +7,7 @@ from typing import Literal
 
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Type
+from catchment.pipeline.plain_sql import PLAIN_STATES
 from catchment.stages import Plan
 from catchment.stages.plan import Question
 
@@ -17,9 +18,6 @@ FEW_QUESTIONS = 6
 
 WINDOWS_PER_EVENT_MAX = 100
 """Plain SQL makes a row of each window that a slice lies in; beyond so many, sliding in the shared pass is faster."""
-
-PLAIN_OPERATORS = {"count", "sum", "avg", "min", "max"}
-"""Those whose slices Spark's own functions put together into windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,9 @@ def obstacle_to_plain_sql(question: Question) -> str | None:
             return f"the group key {name!r} is a {kind.value}"
     for asker in question.askers:
         for _, measure, position in (*asker.outputs, *asker.having_measures):
-            if measure.operator not in PLAIN_OPERATORS:
+            part = question.parts[position]
+            if part.state not in PLAIN_STATES:
                 return f"{measure} has no equal in plain Spark SQL"
-            if question.parts[position].kind not in (Type.INT, Type.FLOAT):
-                return f"{measure} is over a {question.parts[position].kind.value}"
+            if part.kind not in (Type.INT, Type.FLOAT):
+                return f"{measure} is over a {part.kind.value}"
     return None
