@@ -56,6 +56,7 @@ def test_a_slice_lies_between_two_neighbouring_edges(window: Window, times: list
         assert window.slice_of(window.slice_end_us(number)) == number + 1
     lengths = {later - earlier for earlier, later in pairwise(edges) if earlier < 300 and later > -300}
     assert window.shortest_slice_us == min(lengths)
+    assert window.overlap == min(len(windows_by_definition(window, time_us)) for time_us in range(window.shift_us))
 
 
 @given(windows(), TIMES)

@@ -168,9 +168,8 @@ def _operators(asked: Aggregate, schema: Schema | None) -> list[dict[str, str]]:
 def _travels(measure: Measure, schema: Schema | None) -> str:
     if measure.attribute is not None and schema is None:
         return f"depends on the type of {measure.attribute}"
-    return measure.state(
-        Type.INT if measure.attribute is None or schema is None else schema[measure.attribute]
-    ).contents
+    kind = Type.INT if measure.attribute is None or schema is None else schema[measure.attribute]
+    return measure.state(kind).contents
 
 
 def _relations(query: Query, others: Sequence[Subscription], job: Configuration) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Window(_Arithmetic):
         if self.size_us > self.shift_us * WINDOWS_MAX:
             raise SubscriptionError(
                 f"the window of {self.size_us} microseconds every {self.shift_us} has each event in "
-                f"{self.size_us // self.shift_us} windows; accepted are up to {WINDOWS_MAX}: a shorter window, or a "
+                f"{self.overlap} windows; accepted are up to {WINDOWS_MAX}: a shorter window, or a "
                 f"longer shift"
             )
 
@@ -153,6 +153,11 @@ class Window(_Arithmetic):
         if self.shift_us < self.size_us:
             return "sliding"
         return "tumbling" if self.shift_us == self.size_us else "sampling"
+
+    @property
+    def overlap(self) -> int:
+        """How many windows any time lies in, at least."""
+        return self.size_us // self.shift_us
 
     @property
     def shortest_slice_us(self) -> int:

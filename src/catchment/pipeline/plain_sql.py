@@ -88,7 +88,7 @@ def _aggregated(rows: DataFrame, keys: list[str], states: list[str]) -> DataFram
     return rows.groupBy(*keys).agg(*(F.expr(state) for state in states))
 
 
-# -- slices and windows, as model.window says --------------------------------------------------------------------------
+# -- slices and windows: the formulas of model.window, as SQL ----------------------------------------------------------
 
 
 def _slice(window: Window) -> str:

@@ -47,7 +47,7 @@ def choose(plan: Plan, asked: str = "auto") -> Choice:
             return Choice("shared", obstacle)
     if asked == "sql":
         return Choice("sql", "asked for")
-    overlap = max((question.layout.window.span // question.layout.window.step for question in questions), default=1)
+    overlap = max((question.layout.window.overlap for question in questions), default=1)
     if overlap > WINDOWS_PER_EVENT_MAX:
         return Choice("shared", f"an event lies in {overlap} windows, which is more than {WINDOWS_PER_EVENT_MAX}")
     if len(questions) <= FEW_QUESTIONS:
