@@ -70,7 +70,8 @@ def _answered(
     told = " ".join(f"WHEN {at} THEN {_told(question, finished)}" for at, question in enumerate(questions))
     start = f"window * {window.shift_us}"
     return (
-        merged.select("*", *(column for one in finished.values() for column in one.columns))
+        merged.select("*", *(one.result for one in finished.values()))
+        .select("*", *(column for one in finished.values() for column in one.columns))
         .selectExpr(
             f"timestamp_micros({start}) AS window_start",
             f"timestamp_micros({start} + {window.size_us}) AS window_end",
@@ -164,9 +165,11 @@ class _Finished:
     """The columns of a measure's results: the value, null if it is beyond its type, and then the problem."""
 
     number: int
+    result: Column
+    """Of the formula; a column of its own, or Spark would work it out wherever it is looked at."""
     value: Column
     problem: Column | None
-    """None where no value is beyond the type."""
+    """Made from the result; None where no value is beyond the type."""
 
     @property
     def columns(self) -> list[Column]:
@@ -190,7 +193,7 @@ def _finished(questions: list[Question], states: dict[Part, str]) -> dict[Measur
             for measure, position in _measures(asker):
                 if measure not in found:
                     part = question.parts[position]
-                    found[measure] = _Finished(len(found), *_result(measure, part, states[part]))
+                    found[measure] = _result(len(found), measure, part, states[part])
     return found
 
 
@@ -198,23 +201,22 @@ def _measures(asker: Asker) -> list[tuple[Measure, int]]:
     return [(measure, position) for _, measure, position in (*asker.outputs, *asker.having_measures)]
 
 
-def _result(measure: Measure, part: Part, name: str) -> tuple[Column, Column | None]:
-    """Finish a measure by the formula of its operator: the value, and what is wrong with it."""
-    if part.attribute is None:
-        return F.col("events"), None
-    operator, count = measure.definition, F.col(f"{name}_count")
+def _result(number: int, measure: Measure, part: Part, name: str) -> _Finished:
+    """Finish a measure by the formula of its operator."""
+    operator, count = measure.definition, F.col("events" if part.attribute is None else f"{name}_count")
     is_real = measure.result(part.kind) is Type.FLOAT
-    number = "DOUBLE" if is_real else "DECIMAL(38, 0)"
-    numbers = (F.expr(text.format(name, number)) for text in PLAIN_STATES[part.state].numbers)
-    value = F.when(count >= operator.fewest, operator.formula(count, *numbers))
+    kind = "DOUBLE" if is_real else "DECIMAL(38, 0)"
+    numbers = (F.expr(text.format(name, kind)) for text in PLAIN_STATES[part.state].numbers)
+    result = F.when(count >= operator.fewest, operator.formula(count, *numbers)).alias(f"result{number}")
+    value = F.col(f"result{number}")
     if operator.is_bounded:
-        return value, None
+        return _Finished(number, result, value, None)
     if is_real:
         within, problem = F.when(F.abs(value) <= F.expr(LARGEST_DOUBLE), value), F.lit(BEYOND_DOUBLE)
     else:
         before, after = beyond_integer(0).split("0", 1)
         within, problem = value.try_cast("BIGINT"), F.concat(F.lit(before), value.cast("STRING"), F.lit(after))
-    return within, F.when(value.isNotNull() & within.isNull(), problem)
+    return _Finished(number, result, within, F.when(value.isNotNull() & within.isNull(), problem))
 
 
 # -- what each asker is told ------------------------------------------------------------------------------------------
