@@ -32,10 +32,10 @@ from catchment.broker.messages import (
     Unadvertised,
     UnadvertiseTopic,
     UnsubscribeFrom,
-    WindowValue,
 )
 from catchment.model.errors import FrameError
 from catchment.model.schema import Schema, Type
+from catchment.stages import ANSWER_SCHEMA
 from tests.model import strategies
 
 SCHEMA = Schema({"speed": Type.FLOAT, "highway": Type.STRING, "vehicles": Type.INT, "open": Type.BOOL})
@@ -58,18 +58,33 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
     return batch.slice(draw(st.integers(0, rows)))
 
 
-VALUES = st.builds(
-    WindowValue,
-    NAMES,
-    NUMBERS,
-    NUMBERS,
-    st.dictionaries(NAMES, st.none() | NAMES, max_size=2),
-    NAMES,
-    st.none() | st.floats(allow_nan=False),
-    NAMES,
-    NUMBERS,
-    st.integers(0, 99),
-)
+@st.composite
+def answers(draw: st.DrawFn) -> pa.RecordBatch:
+    value = st.fixed_dictionaries(
+        {
+            "subscription": NAMES,
+            "window_start": st.integers(0, 10**15),
+            "window_end": st.integers(0, 10**15),
+            "group": st.dictionaries(NAMES, st.none() | NAMES, max_size=2).map(lambda group: list(group.items())),
+            "output": NAMES,
+            "value": st.none() | st.floats(allow_nan=False),
+            "exact": NAMES,
+            "publications": NUMBERS,
+            "revision": st.integers(0, 99),
+            "problem": st.none() | NAMES,
+        }
+    )
+    return pa.RecordBatch.from_pylist(draw(st.lists(value, max_size=2)), ANSWER_SCHEMA)
+
+
+@st.composite
+def published(draw: st.DrawFn) -> Published:
+    events = draw(batches())
+    served = draw(st.lists(st.none() | st.binary(max_size=16), min_size=events.num_rows, max_size=events.num_rows))
+    notes = pa.RecordBatch.from_pydict({"some/served": pa.array(served, pa.binary())})
+    return Published(draw(NAMES), events, draw(st.sampled_from([None, notes])))
+
+
 MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(AdvertiseTopic, NUMBERS, NAMES),
     st.builds(UnadvertiseTopic, NUMBERS, NAMES),
@@ -83,11 +98,11 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(Advertised, NAMES, NUMBERS, EXTRAS),
     st.builds(Unadvertised, NAMES, NUMBERS, EXTRAS),
     st.builds(Subscribed, NAMES, NUMBERS, st.tuples(FILTERS), st.tuples(FILTERS), EXTRAS),
-    st.builds(Published, NAMES, batches(), EXTRAS),
+    published(),
     st.builds(Confirmed, NUMBERS),
     st.builds(RoomChanged, st.booleans()),
     st.builds(Told, NAMES, st.binary(max_size=12), NUMBERS),
-    st.builds(Notified, st.lists(VALUES, max_size=2).map(tuple)),
+    st.builds(Notified, answers()),
 )
 
 

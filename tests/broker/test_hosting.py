@@ -13,6 +13,7 @@ from catchment.broker import messages as m
 from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
+from catchment.broker.client import window_values
 from catchment.broker.frames import FrameReader
 from catchment.broker.hosting import Host, Limits, Log, Outbox, item_from_bytes, item_to_bytes
 from catchment.broker.inputs import (
@@ -162,7 +163,7 @@ def content(frames: list[bytes]) -> dict[str, list[Any]]:
             wanted = message.wanted if isinstance(message, m.Delivered) else {"": range(len(ids))}
             found["events"] += [(ids[row], name) for name, rows in sorted(wanted.items()) for row in rows]
         elif isinstance(message, m.Notified):
-            for one in message.values:
+            for one in window_values(message):
                 key = one.subscription, one.start_us, *sorted(one.group.items()), one.output
                 found["values"][key] = one.exact, one.publications  # type: ignore[call-overload]
         elif not (isinstance(message, m.Told) and message.advice == "aggregation"):

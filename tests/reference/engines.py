@@ -47,8 +47,12 @@ def in_files(table: pa.Table) -> pa.Table:
 
 
 def as_drawn(read: DataFrame, case: Case) -> DataFrame:
-    """Columns with the names that were drawn for them."""
-    return read.toDF(*case.table.column_names)
+    """Columns with the names that were drawn for them; only those are renamed that have another one.
+
+    What Spark infers from filters over renamed columns may grow until its memory is full.
+    """
+    renamed = dict(zip(read.columns, case.table.column_names, strict=True))
+    return read.withColumnsRenamed({name: drawn for name, drawn in renamed.items() if name != drawn})
 
 
 def spark_schema(table: pa.Table) -> T.StructType:

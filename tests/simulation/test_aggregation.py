@@ -11,17 +11,21 @@ import pytest
 from catchment import Overlay, Subscription, oracle, simulate
 from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
+from catchment.broker.aggregation.questions import Asked
 from catchment.broker.broker import Broker, Settings
+from catchment.broker.client import window_values
 from catchment.broker.hosting import Limits
 from catchment.broker.inputs import Attached, Step
 from catchment.broker.memory import remembered
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema, Type
+from catchment.model.window import Window
 from catchment.oracle import differences
 from catchment.simulation.checking import check_conduct, check_emptiness, check_notifications
 from catchment.simulation.clients import Client
 from catchment.simulation.options import CALM, Options
 from catchment.simulation.world import World
+from catchment.stages import PARTIAL_SCHEMA, Layout, Question, partials_to_bytes
 from catchment.workloads import generate_traffic, traffic_subscriptions
 from tests.broker.wire import Desk, Voice
 
@@ -260,7 +264,7 @@ def test_a_window_that_no_broker_could_hold_is_refused_with_the_figure() -> None
     story = Story()
     refused = story.subscribe("SELECT approx_top_k(x, 3) FROM t GROUP BY window(ts, '1 day', '1 second')", "day")
     assert refused is not None
-    assert "86400 slices, 18893433600 bytes for each group; accepted are at most 1073741824 bytes" in refused
+    assert "86400 slices, 18813945600 bytes for each group; accepted are at most 1073741824 bytes" in refused
     assert story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '1 day', '1 second')", "fine") is None
     nobody = story.subscribe("SELECT avg(x) FROM t GROUP BY window(ts, '365 days', '1 millisecond')", "year")
     assert nobody is not None
@@ -298,10 +302,10 @@ class Alone:
         self._desk, self._neighbour = Desk(self.broker), Voice("b2")
         self._desk.hand(self._neighbour.says(m.Advertised("t", 1)))
 
-    def subscriber(self) -> Voice:
+    def subscriber(self, sql: str = COUNT) -> Voice:
         """A client whose subscription all know."""
         client = Voice("b1/s")
-        self._desk.hand(Attached("b1/s"), client.says(m.SubscribeTo(1, "s", COUNT)))
+        self._desk.hand(Attached("b1/s"), client.says(m.SubscribeTo(1, "s", sql)))
         client.hears(self._desk.hand(self._neighbour.says(m.Confirmed(1))))
         return client
 
@@ -309,13 +313,28 @@ class Alone:
         return self._desk.hand(self._neighbour.says(m.Told("aggregation", msgspec.msgpack.encode(value))))
 
 
+QUERY = Subscription("s", sql=COUNT).within(SCHEMAS)
+WINDOW = Window(10 * SECOND_US, 10 * SECOND_US)
+PARTS = Asked.of("b1/1", QUERY, SCHEMAS["t"].with_implicit()).parts
+COUNT_ID = Question("t", QUERY.where, Layout(WINDOW, ()), (), list(PARTS), [], "b1/1").id
+
+
+def partials(question: int = COUNT_ID, **changed: Any) -> bytes:
+    """One publication with x = 5 in the first window, with some columns of the second part changed."""
+    tally: dict[str, Any] = {
+        "question": question, "part": PARTS[0].id, "first": 0, "until_us": 0, "slices": [0], "publications": [1],
+        **{name: [] for name in ("groups", "origins", "count", "whole", "low", "real", "rest", "blob")},
+    }  # fmt: skip
+    total = {**tally, "part": PARTS[1].id, "count": [1], "whole": [0], "low": [5], **changed}
+    return partials_to_bytes(pa.RecordBatch.from_pylist([tally, total], PARTIAL_SCHEMA))
+
+
 def test_partials_of_an_unknown_question_are_counted_and_left_out() -> None:
     one = Alone()
     broker = one.broker
-    partial = ["b9/1", [], 0, 1, 40, [[0, [1, {}, []]]]]
-    one.tell(["flow", "t", [partial], None, 0])
+    one.tell(["flow", "t", [partials(99)], None, 0])
     assert broker.counters["partials of unknown subscriptions"] == 1
-    assert broker.weaver.reports["partials of unknown subscriptions"] == "b9/1 from b2"
+    assert broker.weaver.reports["partials of unknown subscriptions"] == "99 from b2"
     assert broker.failures == ()
     one.tell(["flow", "nowhere", [], None, 0])
     assert broker.counters["messages about unknown topics"] == 1
@@ -518,41 +537,72 @@ PART = ["tally", None, "int"]
 
 
 @pytest.mark.parametrize(
-    "partial",
+    "wrong",
     [
-        ["b1/1", [], "x", 1, 40, [[0, [1, {}, []]]]],
-        ["b1/1", [], 2**63, 1, 40, [[0, [1, {}, []]]]],
-        ["b1/1", [], 0, 1, 40, [["x", [1, {}, []]]]],
-        ["b1/1", ["r"], 0, 1, 40, [[0, [1, {}, []]]]],
-        ["b1/1", [], 0, 1, 40, []],
-        ["b1/1", [], 0, 1, 40, [[0, [-1, {}, []]]]],
-        ["b1/1", [], 0, 1, 40, [[0, [1, {"part": "x"}, []]]]],
         "nonsense",
+        b"nonsense",
+        b"",
+        partials(slices=[1]),
+        partials(slices=[]),
+        partials(slices=[0, 1]),
+        partials(slices=[2**62]),
+        partials(slices=[None]),
+        partials(publications=[-1]),
+        partials(publications=[2]),
+        partials(publications=[1, 1]),
+        partials(groups=["[]"]),
+        partials(count=[2]),
+        partials(count=[-1]),
+        partials(whole=[]),
+        partials(real=[1.5]),
+        partials(blob=[b"x"]),
+        partials()[:-40],
     ],
 )
-def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(partial: Any) -> None:
+def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(wrong: Any) -> None:
     one = Alone()
     broker = one.broker
     client = one.subscriber()
-    parts = list(broker.weaver._advice["aggregation"]._topics["t"].bases.by_key["b1/1"].parts)  # type: ignore[attr-defined]
-    text = msgspec.msgpack.decode(msgspec.msgpack.encode(partial))
-    if isinstance(text, list) and text[5] and isinstance(text[5][0][1][1], dict) and text[5][0][1][1]:
-        text[5][0][1][1] = {parts[0]: "x"}
-    one.tell(["flow", "t", [text], None, 0])
+    one.tell(["flow", "t", [wrong], None, 0])
     assert broker.counters["partials that do not fit"] == 1
-    good = ["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]
-    step = one.tell(["flow", "t", [good], 10 * SECOND_US, 0])
+    step = one.tell(["flow", "t", [partials()], 10 * SECOND_US, 0])
     told = [message for message in client.hears(step) if isinstance(message, m.Notified)]
-    assert [value.publications for value in told[0].values] == [1, 1]
+    assert [(value.exact, value.publications) for value in window_values(told[0])] == [("1", 1), ("5", 1)]
     assert broker.failures == ()
     assert remembered(broker)
+
+
+@pytest.mark.parametrize(
+    ("sql", "blob"),
+    [
+        ("SELECT median(x) FROM t GROUP BY window(ts, '10 seconds')", b"odd"),
+        ("SELECT count(DISTINCT road) FROM t GROUP BY window(ts, '10 seconds')", b"\xc1"),
+        ("SELECT approx_count_distinct(x) FROM t GROUP BY window(ts, '10 seconds')", b"no sketch"),
+        ("SELECT percentile_approx(x, 0.5) FROM t GROUP BY window(ts, '10 seconds')", b"no sketch"),
+        ("SELECT approx_top_k(road, 3) FROM t GROUP BY window(ts, '10 seconds')", b"no sketch"),
+        ("SELECT max(road) FROM t GROUP BY window(ts, '10 seconds')", b"\xff"),
+    ],
+)
+def test_bytes_that_are_no_state_are_left_out(sql: str, blob: bytes) -> None:
+    one = Alone()
+    one.subscriber(sql)
+    (asked,) = [Asked.of("b1/1", Subscription("s", sql=sql).within(SCHEMAS), SCHEMAS["t"].with_implicit())]
+    question = Question("t", asked.where, Layout(WINDOW, ()), (), [], [], "b1/1").id
+    row = {
+        "question": question, "part": asked.parts[0].id, "first": 0, "until_us": 0, "slices": [0],
+        "publications": [1], "count": [1], "blob": [blob],
+        **{name: [] for name in ("groups", "origins", "whole", "low", "real", "rest")},
+    }  # fmt: skip
+    one.tell(["flow", "t", [partials_to_bytes(pa.RecordBatch.from_pylist([row], PARTIAL_SCHEMA))], None, 0])
+    assert one.broker.counters["partials that do not fit"] == 1
+    assert one.broker.failures == ()
 
 
 @pytest.mark.parametrize("promise_us", [2**62, -(2**62), 2**63])
 def test_a_promise_of_no_time_that_there_is_closes_nothing(promise_us: int) -> None:
     one = Alone()
     client = one.subscriber()
-    step = one.tell(["flow", "t", [["b1/1", [], 0, 1, 40, [[0, [1, {}, []]]]]], promise_us, 0])
+    step = one.tell(["flow", "t", [partials()], promise_us, 0])
     assert one.broker.counters["promises of no time that there is"] == 1
     assert not [message for message in client.hears(step) if isinstance(message, m.Notified)]
     assert one.broker.failures == ()

@@ -30,7 +30,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catchment.broker.messages import WindowValue
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.subscription import Query
@@ -61,9 +60,17 @@ JOINPOINTS: Mapping[str, str] = {
 class At:
     """What an advice sees of its broker, and what it may ask for. Valid during one call."""
 
-    def __init__(self, broker: Broker, state: dict[str, Any], attached: bytes | None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        state: dict[str, Any],
+        attached: bytes | None,
+        notes: dict[str, pa.Array] | None = None,
+    ) -> None:
         self.broker, self.neighbours, self.now_us, self.state = broker.name, broker.neighbours, broker.now_us, state
         self._here, self._attached = broker, attached
+        self.notes = notes
+        """What this advice says, at the broker that sent them, of each event that is forwarded, in columns; or None."""
         self.asked: list[tuple[str, Any, Any]] = []
 
     @property
@@ -86,14 +93,14 @@ class At:
         self._require(neighbour)
         self.asked.append(("tell", neighbour, (msgspec.msgpack.encode(value), confirmed, counts)))
 
-    def publish(self, neighbour: str, topic: str, events: pa.RecordBatch, value: Any) -> None:
-        """Send events that were held back, with a value attached."""
+    def publish(self, neighbour: str, topic: str, events: pa.RecordBatch, notes: Mapping[str, pa.Array]) -> None:
+        """Send events that were held back, with columns that say something of each."""
         self._require(neighbour)
-        self.asked.append(("publish", neighbour, (topic, events, msgspec.msgpack.encode(value))))
+        self.asked.append(("publish", neighbour, (topic, events, notes)))
 
-    def notify(self, client: str, values: tuple[WindowValue, ...]) -> None:
-        """Tell a client the values of windows."""
-        self.asked.append(("notify", client, values))
+    def notify(self, client: str, answers: pa.RecordBatch) -> None:
+        """Tell a client the values of windows, in the columns of `stages.ANSWER_SCHEMA`."""
+        self.asked.append(("notify", client, answers))
 
     def report(self, what: str, detail: str) -> None:
         """Count something that should not happen, and keep the last of what was said about it."""

@@ -500,7 +500,7 @@ class Broker:
         self.work["match"] += events.num_rows
         matched: Matched = self.weaver.call("pub_match", topic, events)
         self.weaver.call("pub_send", topic, events, matched, upstream)
-        self.weaver.attached = {}
+        self.weaver.notes = None
 
     # -- the broker's own steps at the joinpoints --------------------------------------------------------------------
 
@@ -528,7 +528,9 @@ class Broker:
     def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
         for neighbour, rows in matched.neighbours.items():
             if neighbour != upstream:
-                self.send(neighbour, m.Published(topic, _taken(events, rows), matched.extras.get(neighbour, {})))
+                notes = matched.notes.get(neighbour)
+                told = None if notes is None else pa.RecordBatch.from_pydict(notes)
+                self.send(neighbour, m.Published(topic, _taken(events, rows), told))
         there = events.schema.names
         for client, wanted in sorted(matched.clients.items()):
             rows, places = _each_once(wanted)

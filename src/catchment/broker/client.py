@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.broker.broker import EPOCH
 from catchment.broker.frames import FrameReader, FrameWriter, opened
 from catchment.model.errors import FrameError
+from catchment.stages import ANSWER_SCHEMA
 
-__all__ = ["Session"]
+__all__ = ["Session", "WindowValue", "window_values"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowValue:
+    """One output of an aggregate subscription, for one window and group."""
+
+    subscription: str
+    start_us: int
+    end_us: int
+    group: dict[str, str | None]
+    output: str
+    value: float | None
+    exact: str
+    publications: int
+    revision: int
+    problem: str | None
+    """Why there is no value: it is beyond its type."""
+
+
+def window_values(message: m.Notified) -> list[WindowValue]:
+    """What a message says, value by value."""
+    answers = message.answers
+    columns = [answers.column(name) for name in ANSWER_SCHEMA.names]
+    plain = [one.cast(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in columns]
+    rows = zip(*(one.to_pylist() for one in plain), strict=True)
+    return [WindowValue(name, start, end, dict(group), *rest) for name, start, end, group, *rest in rows]
 
 
 class Session:

@@ -21,9 +21,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from catchment.broker.messages import Delivered, Extras, Message, Published, Subscribed
+from catchment.broker.messages import Delivered, Extras, Message, Notified, Published, Subscribed
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CatchmentError, FrameError
+from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
 
 __all__ = ["FRAME_BYTES_MAX", "VERSION", "Envelope", "Frame", "FrameReader", "FrameWriter", "message_bytes", "opened"]
@@ -38,7 +39,17 @@ COLUMNS_MAX = 4096
 SCHEMAS_MAX = 1_000
 """Schemas that one peer may name in one life."""
 _ACCEPTED = frozenset(
-    [*(kind.arrow for kind in Type), pa.int8(), pa.int16(), pa.int32(), pa.float32(), pa.date32(), pa.timestamp("us")]
+    [
+        *(kind.arrow for kind in Type),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.float32(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.binary(),
+        NOTIFICATION_SCHEMA.field("group").type,
+    ]
 )
 
 _Number = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -176,6 +187,9 @@ _OVERHEAD_BYTES = 1_000
 
 def _halves(message: Message) -> Sequence[Message]:
     """A message about many events as two about fewer."""
+    if isinstance(message, Notified) and message.answers.num_rows > 1:
+        half = message.answers.num_rows // 2
+        return Notified(message.answers.slice(0, half)), Notified(message.answers.slice(half))
     if not isinstance(message, (Published, Delivered)) or message.events.num_rows < 2:
         raise FrameError(
             f"a message does not fit into a frame of {FRAME_BYTES_MAX} bytes: {str(message)[:100]}; "
@@ -187,7 +201,8 @@ def _halves(message: Message) -> Sequence[Message]:
         before = {name: rows[rows < half] for name, rows in message.wanted.items()}
         behind = {name: rows[rows >= half] - half for name, rows in message.wanted.items()}
         return Delivered(message.topic, first, before), Delivered(message.topic, second, behind)
-    return [Published(message.topic, events, message.extras) for events in (first, second)]
+    notes = [None, None] if message.notes is None else [message.notes.slice(0, half), message.notes.slice(half)]
+    return [Published(message.topic, *one) for one in zip((first, second), notes, strict=True)]
 
 
 def message_bytes(message: Message) -> int:
@@ -203,6 +218,10 @@ def _travelling(message: Message) -> Any:
 
 
 def _arrived(message: Any) -> Message:
+    if isinstance(message, Published):
+        notes, events = message.notes, message.events
+        if notes is not None and notes.num_rows != events.num_rows:
+            raise FrameError(f"it has {notes.num_rows} notes about {events.num_rows} events")
     if not isinstance(message, _Subscribed):
         found: Message = message
         return found

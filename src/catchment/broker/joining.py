@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from catchment.broker import messages as m
 
 __all__ = ["Joined", "Published"]
@@ -27,8 +29,20 @@ class Joined:
     parts: list[Published] = field(default_factory=list)
 
     def takes(self, side: str, message: m.PublishEvents | m.Published) -> bool:
-        """Whether another message may be joined: from the same side, with the same columns, and without extras."""
+        """Whether another message may be joined: from the same side, with the same columns."""
         last = self.parts[-1].message
         if side != self.side or not message.events.schema.equals(last.events.schema):
             return False
-        return not any(isinstance(one, m.Published) and one.extras for one in (last, message))
+        notes = [one.notes for one in (last, message) if isinstance(one, m.Published)]
+        return len(notes) < 2 or _schema(notes[0]) == _schema(notes[1])
+
+    def notes(self) -> pa.RecordBatch | None:
+        """What advice says of each event."""
+        several = [one.message.notes for one in self.parts if isinstance(one.message, m.Published)]
+        if not several or several[0] is None:
+            return None
+        return several[0] if len(several) == 1 else pa.concat_batches(several)
+
+
+def _schema(notes: pa.RecordBatch | None) -> pa.Schema | None:
+    return None if notes is None else notes.schema

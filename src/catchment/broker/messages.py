@@ -11,6 +11,7 @@ Rule 3: one link carries its messages in the order in which they were sent, cont
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -39,7 +40,6 @@ __all__ = [
     "UnadvertiseTopic",
     "Unadvertised",
     "UnsubscribeFrom",
-    "WindowValue",
 ]
 
 Extras = dict[str, bytes]
@@ -145,31 +145,16 @@ class Delivered(_Message, frozen=True):
         return f"deliver {self.topic}: {'; '.join(told)}"
 
 
-class WindowValue(msgspec.Struct, frozen=True, array_like=True):
-    """One output of an aggregate subscription, for one window and group."""
-
-    subscription: str
-    start_us: int
-    end_us: int
-    group: dict[str, str | None]
-    output: str
-    value: float | None
-    exact: str
-    publications: int
-    revision: int = 0
-    problem: str | None = None
-    """Why there is no value: it is beyond its type."""
-
-
 class Notified(_Message, frozen=True):
-    """Values of windows for a client."""
+    """Values of windows for a client, in the columns of `stages.ANSWER_SCHEMA`."""
 
-    values: tuple[WindowValue, ...]
+    answers: pa.RecordBatch
 
     def __str__(self) -> str:
         shown = (
-            f"{one.subscription} [{one.start_us}, {one.end_us}) {one.output} = {one.problem or one.exact}"
-            for one in self.values
+            f"{one['subscription']} [{_time_us(one['window_start'])}, {_time_us(one['window_end'])}) "
+            f"{one['output']} = {one['problem'] or one['exact']}"
+            for one in self.answers.to_pylist()
         )
         return f"notify {'; '.join(shown)}"
 
@@ -229,10 +214,12 @@ class Published(_Message, frozen=True):
 
     topic: str
     events: pa.RecordBatch
-    extras: Extras = {}
+    notes: pa.RecordBatch | None = None
+    """What advice says of each event: columns named `advice/column`."""
 
     def __str__(self) -> str:
-        return f"PUB {self.topic} {_ids(self.events)}{_extras(self.extras)}"
+        names = () if self.notes is None else self.notes.schema.names
+        return f"PUB {self.topic} {_ids(self.events)}{''.join(f' +{name}' for name in names)}"
 
 
 class Confirmed(_Message, frozen=True):
@@ -270,6 +257,14 @@ Message = (
     | Acknowledged | Refused | Delivered | Notified | Dropped
     | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | Told
 )  # fmt: skip
+
+
+def _time_us(time: Any) -> int:
+    since: timedelta = time - _EPOCH
+    return since // timedelta(microseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _all_ids(events: pa.RecordBatch) -> list[Any]:

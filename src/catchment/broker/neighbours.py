@@ -57,7 +57,7 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
     if _is_known(broker, topic):
         messages = [one.message for one in joined.parts]
         events = pa.concat_batches([one.events for one in messages]) if len(messages) > 1 else messages[0].events
-        broker.weaver.attached = getattr(messages[0], "extras", {})
+        broker.weaver.notes = joined.notes()
         try:
             broker.forward(topic, events, joined.side)
         except CatchmentError:

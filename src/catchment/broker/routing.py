@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -53,12 +52,12 @@ class Matched:
     neighbours: dict[str, Rows] = field(default_factory=dict)
     clients: dict[str, dict[str, Rows]] = field(default_factory=dict)
     """By client and subscription."""
-    extras: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    """By neighbour, what advice adds to the events that go there."""
+    notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
+    """By neighbour, what advice says of each event that goes there, in columns."""
 
-    def attach(self, advice: str, neighbour: str, value: Any) -> None:
-        """Let the events that go to a neighbour carry a value of an advice."""
-        self.extras.setdefault(neighbour, {})[advice] = msgspec.msgpack.encode(value)
+    def note(self, advice: str, neighbour: str, columns: Mapping[str, pa.Array]) -> None:
+        """Let the events that go to a neighbour carry columns of an advice."""
+        self.notes.setdefault(neighbour, {}).update({f"{advice}/{name}": column for name, column in columns.items()})
 
 
 class Routes:

@@ -55,6 +55,8 @@ class Weaver:
         self.timers: dict[tuple[str, str], int] = {}
         self.requests = Requests()
         self.attached: Extras = {}
+        self.notes: pa.RecordBatch | None = None
+        """What advice at the sender says of each event that is forwarded."""
         self.failures: deque[Failure] = deque(maxlen=FAILURES_MAX)
         self.reports: dict[str, str] = {}
         """The last of what advice has reported, by what it is about."""
@@ -184,7 +186,7 @@ class Weaver:
         return found
 
     def _at(self, advice: Advice) -> At:
-        return At(self._broker, self.states[advice.name], self.attached.get(advice.name))
+        return At(self._broker, self.states[advice.name], self.attached.get(advice.name), _own(advice, self.notes))
 
     def _carry_out(self, advice: Advice, at: At) -> None:
         for what, key, value in at.asked:
@@ -195,8 +197,9 @@ class Weaver:
                 change = self._broker.change_for(key) if confirmed else 0
                 self._broker.send(key, Told(advice.name, body, change), counts)
             elif what == "publish":
-                topic, events, attached = value
-                self._broker.send(key, Published(topic, events, {advice.name: attached}))
+                topic, events, columns = value
+                notes = {f"{advice.name}/{name}": column for name, column in columns.items()}
+                self._broker.send(key, Published(topic, events, pa.RecordBatch.from_pydict(notes)))
             elif what == "notify":
                 if key in self._broker.clients:
                     self._broker.send(key, Notified(value))
@@ -241,3 +244,15 @@ class Weaver:
             del self.timers[name, key]
             advice = self._advice[name]
             self._react(advice, "on_timer", key)
+
+
+def _own(advice: Advice, notes: pa.RecordBatch | None) -> dict[str, pa.Array] | None:
+    """The columns of an advice, by their own names."""
+    if notes is None:
+        return None
+    mine = f"{advice.name}/"
+    return {
+        name.removeprefix(mine): column
+        for name, column in zip(notes.schema.names, notes.columns, strict=True)
+        if name.startswith(mine)
+    }

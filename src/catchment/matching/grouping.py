@@ -13,7 +13,7 @@ from numba.cpython.unsafe import numbers
 
 from catchment.matching.memory import Array, compiled
 
-__all__ = ["RowsBySlot", "count_by_slot", "gather", "grouped"]
+__all__ = ["RowsBySlot", "count_by_slot", "gather", "grouped", "rows_by_slot"]
 
 trailing_zeros: Any = numbers.trailing_zeros
 
@@ -109,3 +109,9 @@ def grouped(rows: Any, slots: Any, slot_count: Any) -> Any:
         out[end[slots[pair]]] = rows[pair]
         end[slots[pair]] += 1
     return begin, end, out
+
+
+def rows_by_slot(rows: Any, slots: Any, slot_count: int) -> RowsBySlot:
+    """Pairs in the order of rows, as the rows of each slot."""
+    begin, end, out = grouped(np.asarray(rows, np.int32), np.asarray(slots, np.int32), slot_count)
+    return RowsBySlot(begin[None], end[None], out)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
 from catchment.matching.few import match_few
-from catchment.matching.grouping import RowsBySlot, count_by_slot, gather, grouped
+from catchment.matching.grouping import RowsBySlot, count_by_slot, gather, rows_by_slot
 from catchment.matching.index import Index
 from catchment.matching.kernel import Scratch, look
 from catchment.matching.layout import COLUMN_FIELDS, FINE, MEMO_FULL, NOT_A_FLOAT, NOT_FINITE, TOO_LARGE
@@ -159,8 +159,7 @@ class Matcher:
 
     def by_slot(self, rows: Array, slots: Array) -> RowsBySlot:
         """Pairs that `match_slots` found, as `rows_by_slot` would have."""
-        begin, end, out = grouped(rows, slots, len(self._registry.entries))
-        return RowsBySlot(begin[None], end[None], out)
+        return rows_by_slot(rows, slots, len(self._registry.entries))
 
     def match_one(self, event: Mapping[str, object]) -> list[Any]:
         """The ids of the filters that match one event, given as attribute to value."""

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from catchment.model.schema import Type
-from catchment.model.times import timestamp_text
+from catchment.model.times import microseconds, timestamp_text
 
-__all__ = ["NOTIFICATION_SCHEMA", "OVERFLOW_SCHEMA", "exact_json", "key_text", "number_of"]
+__all__ = ["NOTIFICATION_SCHEMA", "OVERFLOW_SCHEMA", "exact_json", "key_from_text", "key_text", "number_of"]
 
 NOTIFICATION_SCHEMA = pa.schema(
     [
@@ -57,3 +57,16 @@ def key_text(value: Any, kind: Type) -> str | None:
     if kind is Type.BOOL:
         return "true" if value else "false"
     return repr(float(value) + 0.0) if kind is Type.FLOAT else str(value)  # -0.0 is 0.0
+
+
+def key_from_text(text: str | None, kind: Type) -> Any:
+    """The value that `key_text` was given."""
+    if text is None or kind is Type.STRING:
+        return text
+    if kind is Type.BOOL:
+        return text == "true"
+    if kind is Type.INT:
+        return int(text)
+    if kind is Type.FLOAT:
+        return float(text)
+    return microseconds(text)

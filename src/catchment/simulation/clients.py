@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from catchment.broker import messages as m
-from catchment.broker.client import Session
+from catchment.broker.client import Session, WindowValue, window_values
 from catchment.model.subscription import Subscription
 
 __all__ = ["Client", "Publication", "Request", "Wish", "publications_of"]
@@ -39,7 +39,7 @@ class Wish:
     ended: Request | None = None
     received: list[str] = field(default_factory=list)
     """Ids of events, in the order in which they came."""
-    values: list[tuple[int, m.WindowValue]] = field(default_factory=list)
+    values: list[tuple[int, WindowValue]] = field(default_factory=list)
     """Values of windows, and when they came."""
 
     @property
@@ -136,7 +136,7 @@ class Client:
 
     def _notified(self, message: m.Notified, now_us: int) -> None:
         known = {**{wish.name: wish for wish in self.past}, **self.wishes}
-        for one in message.values:
+        for one in window_values(message):
             known[one.subscription].values.append((now_us, one))
 
     @property

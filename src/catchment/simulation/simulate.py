@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
+from catchment.broker.client import WindowValue
 from catchment.broker.hosting import Limits
-from catchment.broker.messages import WindowValue
 from catchment.model.errors import ConfigurationError, SubscriptionError, require_type
 from catchment.model.events import as_events, attribute_schema, problems
 from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA

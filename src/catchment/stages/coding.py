@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from catchment.model.results import key_text
 from catchment.model.schema import Type
-from catchment.stages.plan import Layout, TopicPlan
+from catchment.stages.plan import CellPlan, Layout
 
 __all__ = ["Coded"]
 
@@ -32,7 +32,7 @@ class Coded:
     groups: pa.Array | None
 
     @classmethod
-    def of(cls, layout: Layout, times: Ints, batch: pa.RecordBatch, topic: TopicPlan) -> Coded:
+    def of(cls, layout: Layout, times: Ints, batch: pa.RecordBatch, plan: CellPlan) -> Coded:
         slices = layout.window.slice_of(times)
         inside = layout.window.in_a_window(slices)
         if not layout.group_keys:
@@ -42,7 +42,7 @@ class Coded:
                 return cls(codes, np.arange(first, last + 1), None)
             distinct, inverse = np.unique(slices, return_inverse=True)
             return cls(np.where(inside, inverse, -1).astype(np.int32), distinct, None)
-        group_codes, texts = _groups(layout, batch, topic)
+        group_codes, texts = _groups(layout, batch, plan)
         distinct_slices, slice_codes = np.unique(slices, return_inverse=True)
         combined = group_codes * len(distinct_slices) + slice_codes
         distinct, inverse = np.unique(combined, return_inverse=True)
@@ -51,9 +51,9 @@ class Coded:
         return cls(codes, distinct_slices[slice_of], texts.take(pa.array(group_of)))
 
 
-def _groups(layout: Layout, batch: pa.RecordBatch, topic: TopicPlan) -> tuple[Ints, pa.Array]:
+def _groups(layout: Layout, batch: pa.RecordBatch, plan: CellPlan) -> tuple[Ints, pa.Array]:
     """Per event the number of its group, and the groups as JSON lists of their keys' texts, in the order of texts."""
-    keys = [_key(name, batch, topic.schema[name]) for name in layout.group_keys]
+    keys = [_key(name, batch, plan.schema[name]) for name in layout.group_keys]
     codes, distinct_max = np.zeros(batch.num_rows, np.int64), 1
     for of_key, texts_of_key in keys:
         if distinct_max * len(texts_of_key) > CODES_MAX:

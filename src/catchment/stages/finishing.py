@@ -15,18 +15,17 @@ import pyarrow.compute as pc
 
 from catchment.model.filter import Filter
 from catchment.model.operators import BEYOND_DOUBLE, Measure, beyond_integer, fits_integer
-from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, number_of
+from catchment.model.results import NOTIFICATION_SCHEMA, exact_json, key_from_text, number_of
 from catchment.model.schema import Type
 from catchment.model.states import BlobState
-from catchment.model.times import microseconds
 from catchment.model.window import WindowColumns
 from catchment.stages import kernels
 from catchment.stages.holding import HELD
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
-from catchment.stages.merging import Instance, Selection, Windows, merge_cells, windows_of
+from catchment.stages.merging import Cells, Instance, Selection, merge_cells, windows_of
 from catchment.stages.plan import Asker, Plan, Question
 
-__all__ = ["ANSWER_SCHEMA", "Finished", "PartialMessages", "finish_rows"]
+__all__ = ["ANSWER_SCHEMA", "Finished", "PartialMessages", "finish_rows", "finish_windows"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -64,8 +63,14 @@ def finish_rows(rows: pa.Table, plan: Plan, *, selection: Selection, revision: i
     """
     instances, groups, cells = merge_cells(rows, plan, words=words)
     windows = {code: windows_of(merged, instances, selection) for code, merged in cells.items()}
-    chunk = _Chunk(instances, groups, windows, revision)
-    return chunk.finish(words)
+    return finish_windows(instances, groups, windows, revision=revision, words=words)
+
+
+def finish_windows(
+    instances: Sequence[Instance], groups: pa.Array, windows: dict[int, Cells], *, revision: int = 0, words: int = 0
+) -> Finished:
+    """Finish windows, by state code and in order, for everyone who asks for them; all parts have the same ones."""
+    return _Chunk(instances, groups, windows, revision).finish(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +84,17 @@ class _Asked:
 
 class _Chunk:
     def __init__(
-        self, instances: Sequence[Instance], groups: pa.Array, windows: dict[int, Windows], revision: int
+        self, instances: Sequence[Instance], groups: pa.Array, windows: dict[int, Cells], revision: int
     ) -> None:
         self._instances, self._groups, self._windows, self._revision = instances, groups, windows, revision
         self._shapes = WindowColumns.of(one.question.layout.window for one in instances)
         self._begin: dict[tuple[int, int], tuple[int, int, int]] = {}
         """Question id and part position to (state code, first window, window behind the last)."""
         for number, one in enumerate(instances):
-            found = windows[one.code].instance
-            begin, end = np.searchsorted(found, [number, number + 1])
-            self._begin[one.question.id, one.position] = (one.code, int(begin), int(end))
+            if one.code in windows:
+                begin, end = np.searchsorted(windows[one.code].instance, [number, number + 1])
+                if begin < end:
+                    self._begin[one.question.id, one.position] = (one.code, int(begin), int(end))
         self._outputs: dict[tuple[int, Measure, Type], list[_Asked]] = defaultdict(list)
         self._messages: list[tuple[int, Ints, npt.NDArray[np.uint64], int]] = []
         self._notified: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
@@ -156,7 +162,7 @@ class _Chunk:
             texts = self._groups.take(pa.array(self._windows[code].group[begin + chosen])).to_pylist()
             keys = [json.loads(text) for text in texts]
             for at, (name, kind) in enumerate(zip(question.layout.group_keys, question.key_types, strict=True)):
-                facts[name] = [_key_value(key[at], kind) for key in keys]
+                facts[name] = [key_from_text(key[at], kind) for key in keys]
         return _satisfied(asker.having, facts, len(chosen))
 
     def _batch(self, code: int, measure: Measure, kind: Type, asked: list[_Asked]) -> pa.RecordBatch:
@@ -225,7 +231,7 @@ class _Numbers:
     """What is wrong with those beyond their type, null for the others; None if there are none."""
 
 
-def _numbers(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> _Numbers | None:
+def _numbers(windows: Cells, chosen: Ints, measure: Measure, kind: Type) -> _Numbers | None:
     """Finish a measure, if its results are plain numbers."""
     if measure.attribute is None:
         return _Numbers(pa.array(windows.publications[chosen]))
@@ -260,7 +266,7 @@ def _problem(value: int | float) -> str:
     return beyond_integer(value) if isinstance(value, int) else BEYOND_DOUBLE
 
 
-def _objects(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
+def _objects(windows: Cells, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
     """Finish a measure whose results are no plain numbers, or come out of bytes."""
     if isinstance(measure.state(kind), BlobState):
         return [measure.finish(windows.blobs[at], kind) for at in chosen.tolist()]
@@ -270,12 +276,12 @@ def _objects(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> li
     return [measure.finish(value if n else None, kind) for value, n in zip(values, count, strict=True)]
 
 
-def _values(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
+def _values(windows: Cells, chosen: Ints, measure: Measure, kind: Type) -> list[Any]:
     numbers = _numbers(windows, chosen, measure, kind)
     return _objects(windows, chosen, measure, kind) if numbers is None else numbers.values.to_pylist()
 
 
-def _columns(windows: Windows, chosen: Ints, measure: Measure, kind: Type) -> tuple[pa.Array, pa.Array, pa.Array]:
+def _columns(windows: Cells, chosen: Ints, measure: Measure, kind: Type) -> tuple[pa.Array, pa.Array, pa.Array]:
     """The columns `value`, `exact` and `problem` of a measure's results."""
     numbers = _numbers(windows, chosen, measure, kind)
     nothing = pa.nulls(len(chosen), pa.string())
@@ -309,18 +315,6 @@ WHOLE_TEXT_MAX = 1e9
 
 
 # -- HAVING -----------------------------------------------------------------------------------------------------------
-
-
-def _key_value(text: str | None, kind: Type) -> Any:
-    if text is None or kind is Type.STRING:
-        return text
-    if kind is Type.BOOL:
-        return text == "true"
-    if kind is Type.INT:
-        return int(text)
-    if kind is Type.FLOAT:
-        return float(text)
-    return microseconds(text)
 
 
 def _satisfied(condition: Filter, facts: dict[str, list[Any]], count: int) -> npt.NDArray[np.bool_]:

@@ -8,21 +8,33 @@ are told by their ids, which outlive the version of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from catchment.model.schema import Type
 from catchment.model.states import COLLECTED, DISTINCT_VALUES
 from catchment.model.window import Window
 from catchment.stages.coding import Coded
 from catchment.stages.measuring import event_bytes
-from catchment.stages.plan import Part, TopicPlan
+from catchment.stages.plan import CellPlan, Part, TopicPlan
 
-__all__ = ["NOTHING", "LotRows", "cells_of", "lots_of"]
+__all__ = [
+    "NOTHING",
+    "LotRows",
+    "cells_of",
+    "collected_values",
+    "lots_of",
+    "mixed",
+    "text_hashes",
+    "value_hashes",
+    "wants_of",
+]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -62,14 +74,14 @@ def lots_of(
 ) -> LotRows:
     """The lots of a batch of publications, given the pairs that match, by event; no period divides a lot."""
     times = batch.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    event, wants = _wants(topic, batch, events, slots, times)
+    event, wants = wants_of(topic, batch, events, slots, times)
     has_regular = np.diff(topic.regular_offsets) > 0
     raw = has_regular[slots]
     signature = np.zeros((batch.num_rows, 2), np.uint64)
     for salt in range(2):
         column = signature[:, salt]
-        np.add.at(column, event, _mixed(wants, salt))
-        np.add.at(column, events[raw], _mixed(slots[raw].astype(np.int64)[:, None], salt + 2))
+        np.add.at(column, event, mixed(wants, salt))
+        np.add.at(column, events[raw], mixed(slots[raw].astype(np.int64)[:, None], salt + 2))
     wanted = np.zeros(batch.num_rows, np.bool_)
     wanted[event] = wanted[events[raw]] = True
     cells = cells_of(times, (layout.window for layout in topic.layouts), period_us)
@@ -106,29 +118,27 @@ def cells_of(times: Ints, windows: Iterable[Window], period_us: int | None) -> I
     return begin
 
 
-def _wants(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs, times: Ints) -> tuple[Ints, Ints]:
-    """Events, and what each is wanted for: rows of (question, group, part, value)."""
-    counts = np.diff(topic.asked_offsets)[slots]
-    starts = np.repeat(topic.asked_offsets[:-1][slots], counts)
+def wants_of(plan: CellPlan, batch: pa.RecordBatch, events: Any, slots: Any, times: Ints) -> tuple[Ints, Ints]:
+    """Give events, and what each is wanted for: rows of (question, group, part, value)."""
+    counts = np.diff(plan.asked_offsets)[slots]
+    starts = np.repeat(plan.asked_offsets[:-1][slots], counts)
     within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
-    question = topic.asked_members[starts + within]
+    question = plan.asked_members[starts + within]
     event = np.repeat(events, counts).astype(np.int64)
     found_events, found = [event[:0]], [np.zeros((0, 4), np.int64)]
-    ids = np.array([one.id for one in topic.questions], np.int64)
-    layout_of = np.array([topic.layouts.index(one.layout) for one in topic.questions], np.int64)
-    for number, layout in enumerate(topic.layouts):
-        here = layout_of[question] == number
+    for number, layout in enumerate(plan.layouts):
+        here = plan.question_layouts[question] == number
         if not here.any():
             continue
-        coded = Coded.of(layout, times, batch, topic)
+        coded = Coded.of(layout, times, batch, plan)
         inside = here & (coded.codes[event] >= 0)
         rows, asked = event[inside], question[inside]
         group = _group_hashes(coded)[coded.codes[rows]]
         nothing = np.full(len(rows), NOTHING, np.int64)
         found_events.append(rows)
-        found.append(np.stack([ids[asked], group, nothing, nothing], axis=1))
+        found.append(np.stack([plan.question_ids[asked], group, nothing, nothing], axis=1))
         for one in np.unique(asked).tolist():
-            for part in topic.questions[one].parts:
+            for part in plan.questions[one].parts:
                 if part.state in COLLECTED and part.attribute is not None:
                     chosen = asked == one
                     of_one = rows[chosen]
@@ -136,7 +146,7 @@ def _wants(topic: TopicPlan, batch: pa.RecordBatch, events: Pairs, slots: Pairs,
                     if part.state == DISTINCT_VALUES.name:
                         value = _value_hashes(_attribute(batch, part))[of_one]
                     found_events.append(of_one)
-                    known = [np.full(len(of_one), number, np.int64) for number in (topic.questions[one].id, part.id)]
+                    known = [np.full(len(of_one), number, np.int64) for number in (plan.questions[one].id, part.id)]
                     found.append(np.stack([known[0], group[chosen], known[1], value], axis=1))
     return np.concatenate(found_events), np.concatenate(found)
 
@@ -153,7 +163,7 @@ def _group_hashes(coded: Coded) -> Ints:
     if coded.groups is None:
         return np.zeros(len(coded.slices), np.int64)
     encoded = coded.groups.dictionary_encode()
-    hashes: Ints = _hashes(encoded.dictionary.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
+    hashes: Ints = text_hashes(encoded.dictionary.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
     return hashes
 
 
@@ -162,17 +172,34 @@ def _value_hashes(column: pa.Array) -> Ints:
     encoded = column.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary
     plain = values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
-    texts = [repr(value + 0.0) if isinstance(value, float) else repr(value) for value in plain.to_pylist()]
-    hashes: Ints = _hashes(texts)[encoded.indices.to_numpy(zero_copy_only=False)]
+    hashes: Ints = value_hashes(plain.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
     return hashes
 
 
-def _hashes(texts: list[str]) -> Ints:
+def value_hashes(values: list[Any]) -> Ints:
+    """Give a number for each of some values; times are in microseconds."""
+    return text_hashes([repr(value + 0.0) if isinstance(value, float) else repr(value) for value in values])
+
+
+def collected_values(part: Part) -> Callable[[bytes, bool], Ints] | None:
+    """Give what tells the hashes of the distinct values in a blob, and of a missing one; None if it holds none."""
+    if part.state != DISTINCT_VALUES.name or part.attribute is None:
+        return None
+
+    def hashes(blob: bytes, is_one_missing: bool) -> Ints:
+        values = DISTINCT_VALUES.values(blob, part.kind)
+        plain = [bool(value) for value in values] if part.kind is Type.BOOL else values
+        return value_hashes([*plain, *([None] if is_one_missing else [])])
+
+    return hashes
+
+
+def text_hashes(texts: list[str]) -> Ints:
     found = [int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True) for text in texts]
     return np.array(found, np.int64)
 
 
-def _mixed(rows: Ints, salt: int) -> Hashes:
+def mixed(rows: Ints, salt: int) -> Hashes:
     """A hash of each row, whose sums over rows tell sets of rows apart."""
     mixed = np.full(len(rows), 0x9E3779B97F4A7C15 * (salt + 1) % 2**64, np.uint64)
     for column in range(rows.shape[1]):

@@ -8,7 +8,7 @@ Rule 2: a window is chosen (by the watermark, by what is fresh) before anything 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from catchment.model.window import WindowColumns
 from catchment.stages import kernels
 from catchment.stages.plan import Part, Plan, Question
 
-__all__ = ["Instance", "Selection", "Windows", "merge_cells", "windows_of"]
+__all__ = ["Cells", "Instance", "Selection", "cells_of_rows", "equal_merged", "flat", "merge_cells", "windows_of"]
 
 Ints = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
+Rows = Any
+"""A table or a batch of partials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +55,14 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """The windows of all instances with one state code, by (instance, group, number)."""
-
-    instance: Ints
-    group: Ints
-    number: Ints
-    publications: Ints
-    origins: npt.NDArray[np.uint64]
-    count: Ints
-    whole: Ints
-    low: Ints
-    real: Reals
-    rest: Reals
-    blobs: list[bytes]
-
-
-@dataclass(slots=True)
 class Cells:
-    """Merged cells of one state code, in order."""
+    """Cells of one state code: of slices, or of the windows that were put together from them."""
 
     code: int
     instance: Ints
     group: Ints
-    slices: Ints
+    number: Ints
+    """Of the slice or window."""
     publications: Ints
     fresh: Ints
     origins: npt.NDArray[np.uint64]
@@ -86,6 +72,29 @@ class Cells:
     real: Reals
     rest: Reals
     blobs: list[bytes]
+    """Empty where the state has none."""
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, rows: Ints) -> Cells:
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _NUMBERS}
+        blobs = [self.blobs[at] for at in rows.tolist()] if self.blobs else []
+        return Cells(code=self.code, blobs=blobs, **columns)
+
+    def numbered(self, numbers: Ints) -> Cells:
+        """Give the same cells with other numbers."""
+        return replace(self, number=numbers)
+
+    @classmethod
+    def together(cls, several: Sequence[Cells]) -> Cells:
+        if len(several) == 1:
+            return several[0]
+        columns: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in several]) for name in _NUMBERS}
+        return cls(code=several[0].code, blobs=[blob for one in several for blob in one.blobs], **columns)
+
+
+_NUMBERS = [field.name for field in fields(Cells)][1:-1]
 
 
 def merge_cells(rows: pa.Table, plan: Plan, *, words: int) -> tuple[list[Instance], pa.Array, dict[int, Cells]]:
@@ -107,29 +116,32 @@ def merge_cells(rows: pa.Table, plan: Plan, *, words: int) -> tuple[list[Instanc
             instances.append(Instance(question, question.parts[position], position))
     instance = number_of[inverse.reshape(-1)]
     codes = np.array([one.code for one in instances] + [-1], np.int64)[instance]
-    groups = pa.array(sorted(set(_flat(rows, "groups").to_pylist())), pa.string())
+    groups = pa.array(sorted(set(flat(rows, "groups").to_pylist())), pa.string())
     merged = {}
     for code in sorted(set(codes[instance >= 0].tolist())):
         chosen = np.flatnonzero((codes == code) & (instance >= 0))
-        merged[code] = _merged(code, rows.take(pa.array(chosen)), instance[chosen], instances, groups, words)
+        of_code = rows.take(pa.array(chosen))
+        ranks = pc.index_in(flat(of_code, "groups"), value_set=groups).to_numpy(zero_copy_only=False)
+        merged[code] = equal_merged(cells_of_rows(code, of_code, instance[chosen], ranks, words), instances)
     return instances, groups, merged
 
 
-def _flat(rows: pa.Table, name: str) -> pa.Array:
+def flat(rows: Rows, name: str) -> pa.Array:
     column = rows.column(name)
+    if isinstance(column, pa.Array):
+        return column.flatten()
     chunks = [chunk.flatten() for chunk in column.chunks]
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type.value_type)
 
 
-def _ints(rows: pa.Table, name: str) -> Ints:
-    values: Ints = _flat(rows, name).to_numpy(zero_copy_only=False)
+def _ints(rows: Rows, name: str) -> Ints:
+    values: Ints = flat(rows, name).to_numpy(zero_copy_only=False)
     return values
 
 
-def _merged(
-    code: int, rows: pa.Table, instance_of_row: Ints, instances: Sequence[Instance], groups: pa.Array, words: int
-) -> Cells:
-    lengths = pc.list_value_length(rows.column("slices")).to_numpy().astype(np.int64)
+def cells_of_rows(code: int, rows: Rows, instance_of_row: Ints, groups: Ints, words: int = 0) -> Cells:
+    """Give the cells that rows of partials hold, as they come; `groups` are the numbers of the groups they name."""
+    lengths = pc.list_value_length(rows.column("slices")).to_numpy(zero_copy_only=False).astype(np.int64)
     instance = np.repeat(instance_of_row, lengths)
     slices, publications = _ints(rows, "slices"), _ints(rows, "publications")
     total = len(slices)
@@ -137,56 +149,46 @@ def _merged(
     def per_cell(name: str, kind: type, default: Ints | None = None) -> Any:
         """The flat column, with the default for the cells of rows whose list is empty."""
         given = pc.list_value_length(rows.column(name)).to_numpy()
-        flat = _flat(rows, name).to_numpy(zero_copy_only=False)
-        if len(flat) == total:
-            return flat
+        values = flat(rows, name).to_numpy(zero_copy_only=False)
+        if len(values) == total:
+            return values
         filled = np.zeros(total, kind) if default is None else default.copy()
-        filled[np.repeat(given > 0, lengths)] = flat
+        filled[np.repeat(given > 0, lengths)] = values
         return filled
 
     group = np.zeros(total, np.int64)
-    texts = _flat(rows, "groups")
-    if len(texts):
+    if len(groups):
         grouped = pc.list_value_length(rows.column("groups")).to_numpy() > 0
-        ranks = pc.index_in(texts, value_set=groups).to_numpy(zero_copy_only=False)
-        group[np.repeat(grouped, lengths)] = ranks
+        group[np.repeat(grouped, lengths)] = groups
     fresh = np.repeat(rows.column("fresh").to_numpy(), lengths) if "fresh" in rows.schema.names else np.ones(total)
     origins = np.zeros((total, words), np.uint64)
     if words:
         masks = _ints(rows, "origins")
         masked = pc.list_value_length(rows.column("origins")).to_numpy() > 0
         origins[np.repeat(masked, lengths)] = masks.view(np.uint64).reshape(-1, words)
-    cells = Cells(
+    return Cells(
         code, instance, group, slices, publications, fresh.astype(np.int64), origins,
         per_cell("count", np.int64, publications), per_cell("whole", np.int64), per_cell("low", np.int64),
         per_cell("real", np.float64), per_cell("rest", np.float64),
-        _flat(rows, "blob").to_pylist() if code == kernels.BLOB else [],
+        flat(rows, "blob").to_pylist() if code == kernels.BLOB else [],
     )  # fmt: skip
-    return _equal_merged(_ordered(cells), instances)
 
 
 def _ordered(cells: Cells) -> Cells:
-    steps = [np.diff(column) for column in (cells.instance, cells.group, cells.slices)]
+    steps = [np.diff(column) for column in (cells.instance, cells.group, cells.number)]
     rising = (steps[0] > 0) | ((steps[0] == 0) & ((steps[1] > 0) | ((steps[1] == 0) & (steps[2] >= 0))))
     if rising.all():
         return cells
-    return _taken(cells, np.lexsort((cells.slices, cells.group, cells.instance)))
+    return cells.take(np.lexsort((cells.number, cells.group, cells.instance)))
 
 
-def _taken(cells: Cells, order: Ints) -> Cells:
-    return Cells(
-        cells.code, cells.instance[order], cells.group[order], cells.slices[order], cells.publications[order],
-        cells.fresh[order], cells.origins[order], cells.count[order], cells.whole[order], cells.low[order],
-        cells.real[order], cells.rest[order], [cells.blobs[at] for at in order.tolist()] if cells.blobs else [],
-    )  # fmt: skip
-
-
-def _equal_merged(cells: Cells, instances: Sequence[Instance]) -> Cells:
-    """Cells of the same instance, group and slice, which several batches or brokers made, as one."""
-    if not len(cells.slices):
+def equal_merged(cells: Cells, instances: Sequence[Instance]) -> Cells:
+    """Put cells in order, those of the same instance, group and number, of several batches or brokers, as one."""
+    if not len(cells):
         return cells
-    new = np.ones(len(cells.slices), np.bool_)
-    new[1:] = (np.diff(cells.instance) != 0) | (np.diff(cells.group) != 0) | (np.diff(cells.slices) != 0)
+    cells = _ordered(cells)
+    new = np.ones(len(cells), np.bool_)
+    new[1:] = (np.diff(cells.instance) != 0) | (np.diff(cells.group) != 0) | (np.diff(cells.number) != 0)
     first = np.flatnonzero(new)
     if len(first) == len(new):
         return cells
@@ -195,7 +197,7 @@ def _equal_merged(cells: Cells, instances: Sequence[Instance]) -> Cells:
         cells.code, np.arange(len(first)), first, last, cells.count, cells.whole, cells.low, cells.real, cells.rest
     )
     return Cells(
-        cells.code, cells.instance[first], cells.group[first], cells.slices[first],
+        cells.code, cells.instance[first], cells.group[first], cells.number[first],
         np.add.reduceat(cells.publications, first), np.add.reduceat(cells.fresh, first),
         np.bitwise_or.reduceat(cells.origins, first, axis=0), *numbers,
         _merged_blobs(cells, first, last, instances),
@@ -223,13 +225,13 @@ def _one_blob(part: Part, blobs: Sequence[bytes], counts: Ints) -> bytes:
     return state.merge_all(blobs, part.kind)
 
 
-def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection) -> Windows:
-    """The selected windows of merged cells."""
+def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection) -> Cells:
+    """Put the selected windows of merged slices together."""
     starts = np.flatnonzero(np.diff(cells.instance, prepend=-1) | np.diff(cells.group, prepend=-1))
     run_instance, run_group = cells.instance[starts], cells.group[starts]
     shapes = WindowColumns.of(one.question.layout.window for one in instances)[run_instance]
-    runs = np.append(starts, len(cells.slices))
-    run, number, first, last = kernels.windows_over(runs, cells.slices, shapes.step, shapes.span)
+    runs = np.append(starts, len(cells))
+    run, number, first, last = kernels.windows_over(runs, cells.number, shapes.step, shapes.span)
     keep = _selected(cells, selection, shapes[run], number, first, last)
     if keep is not None:
         run, number, first, last = run[keep], number[keep], first[keep], last[keep]
@@ -240,9 +242,9 @@ def windows_of(cells: Cells, instances: Sequence[Instance], selection: Selection
     if cells.blobs:
         for at, begin, end in zip(run_instance[run].tolist(), first.tolist(), last.tolist(), strict=True):
             blobs.append(_one_blob(instances[at].part, cells.blobs[begin:end], cells.count[begin:end]))
-    return Windows(
-        run_instance[run], run_group[run], number, _between(cells.publications, first, last),
-        kernels.union_over(cells.origins, first, last), *numbers, blobs,
+    return Cells(
+        cells.code, run_instance[run], run_group[run], number, _between(cells.publications, first, last),
+        _between(cells.fresh, first, last), kernels.union_over(cells.origins, first, last), *numbers, blobs,
     )  # fmt: skip
 
 

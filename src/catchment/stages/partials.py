@@ -7,6 +7,7 @@ the watermark has reached `until_us`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,9 +25,9 @@ from catchment.overlay import word_count
 from catchment.stages import kernels
 from catchment.stages.coding import Coded
 from catchment.stages.holding import BY_CODE, COLUMNS
-from catchment.stages.plan import Part, TopicPlan
+from catchment.stages.plan import CellPlan, Part, TopicPlan
 
-__all__ = ["PARTIAL_SCHEMA", "has_large_totals", "partials_of"]
+__all__ = ["PARTIAL_SCHEMA", "has_large_totals", "list_array", "lists", "partials_of", "touched_by"]
 
 PARTIAL_SCHEMA = pa.schema(
     [
@@ -54,22 +55,71 @@ Ints = npt.NDArray[np.int64]
 
 
 def partials_of(
-    topic: TopicPlan, batch: pa.RecordBatch, matched: RowsBySlot, origins: Ints, broker_count: int
+    plan: CellPlan, batch: pa.RecordBatch, matched: RowsBySlot, origins: Ints, broker_count: int
 ) -> list[pa.RecordBatch]:
     """The partials of the events of a batch that satisfy each slot.
 
-    Called on the executor for each batch of events of a topic. `origins` is the ingress broker of each event, by index.
+    Called on the executor for each batch of events of a plan. `origins` is the ingress broker of each event, by index.
     """
-    if not topic.parts.parts or not len(matched.rows):
-        return []
-    columns = _Columns.of(topic, batch)
+    found = _cells_by_layout(plan, batch, matched, origins, broker_count)
+    return [_rows(plan, cells, coded, first, blobs) for cells, coded, first, blobs in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The cells that some events fall into, by part and, within a part, in the order of groups and slices."""
+
+    part: Ints
+    """The place of each cell's part in the plan's table."""
+    slices: Ints
+    groups: Ints
+    """The place of each cell's group among the texts; below zero for none."""
+    texts: pa.Array
+    publications: Ints
+    count: Ints
+    whole: Ints
+    low: Ints
+    real: npt.NDArray[np.float64]
+    rest: npt.NDArray[np.float64]
+    blobs: list[bytes]
+    """Of the parts that have some, in the same order."""
+
+
+def touched_by(plan: CellPlan, batch: pa.RecordBatch, matched: RowsBySlot) -> Iterator[Touched]:
+    """Give what `partials_of` gives, for those who keep it here: what sums lost by rounding is still apart."""
+    origins = np.zeros(batch.num_rows, np.int64)
+    for cells, coded, first, blobs in _cells_by_layout(plan, batch, matched, origins, 1):
+        part = np.repeat(np.arange(len(plan.parts.parts)), np.diff(cells.firsts))
+        slices, groups = np.zeros(len(part), np.int64), np.full(len(part), -1, np.int64)
+        texts: list[pa.Array] = []
+        layouts = plan.parts.layouts[part] - first
+        for number, one in enumerate(coded):
+            here = np.flatnonzero(layouts == number)
+            slices[here] = one.slices[cells.codes[here]]
+            if one.groups is not None and len(here):
+                encoded = one.groups.dictionary_encode()
+                groups[here] = sum(map(len, texts)) + encoded.indices.to_numpy(zero_copy_only=False)[cells.codes[here]]
+                texts.append(encoded.dictionary)
+        # What counts events alone has met one value each.
+        count = np.where(plan.parts.attributes[part] < 0, cells.publications, cells.count)
+        yield Touched(
+            part, slices, groups, pa.concat_arrays(texts) if texts else pa.array([], pa.string()),
+            cells.publications, count, cells.whole, cells.low, cells.real, cells.rest, blobs,
+        )  # fmt: skip
+
+
+def _cells_by_layout(
+    plan: CellPlan, batch: pa.RecordBatch, matched: RowsBySlot, origins: Ints, broker_count: int
+) -> Iterator[tuple[_Cells, list[Coded], int, list[bytes]]]:
+    """Give the cells of some layouts at a time, how events are coded in them, the first layout, and the blobs."""
+    if not plan.parts.parts or not len(matched.rows):
+        return
+    columns = _Columns.of(plan, batch)
     times = batch.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    found: list[pa.RecordBatch] = []
-    for first in range(0, len(topic.layouts), LAYOUTS_AT_ONCE):
-        coded = [Coded.of(layout, times, batch, topic) for layout in topic.layouts[first : first + LAYOUTS_AT_ONCE]]
-        cells = _Cells.of(topic, columns, coded, first, matched, origins, broker_count)
-        found.append(_rows(topic, cells, coded, first, _blobs(topic, columns, coded, first, matched)))
-    return found
+    for first in range(0, len(plan.layouts), LAYOUTS_AT_ONCE):
+        coded = [Coded.of(layout, times, batch, plan) for layout in plan.layouts[first : first + LAYOUTS_AT_ONCE]]
+        cells = _Cells.of(plan, columns, coded, first, matched, origins, broker_count)
+        yield cells, coded, first, _blobs(plan, columns, coded, first, matched)
 
 
 def has_large_totals(topic: TopicPlan, partials: pa.RecordBatch) -> bool:
@@ -99,12 +149,12 @@ class _Columns:
     valid: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, topic: TopicPlan, batch: pa.RecordBatch) -> _Columns:
-        count, rows = max(len(topic.measured), 1), batch.num_rows
+    def of(cls, plan: CellPlan, batch: pa.RecordBatch) -> _Columns:
+        count, rows = max(len(plan.measured), 1), batch.num_rows
         ints, reals = np.zeros((count, rows), np.int64), np.zeros((count, rows))
         valid = np.ones((count, rows), np.bool_)
         arrays = []
-        for index, (name, kind) in enumerate(topic.measured.items()):
+        for index, (name, kind) in enumerate(plan.measured.items()):
             array = batch.column(name) if name in batch.schema.names else pa.nulls(rows, kind.arrow)
             arrays.append(array)
             if array.null_count:
@@ -135,7 +185,7 @@ class _Cells:
     @classmethod
     def of(
         cls,
-        topic: TopicPlan,
+        plan: CellPlan,
         columns: _Columns,
         coded: list[Coded],
         first_layout: int,
@@ -143,10 +193,10 @@ class _Cells:
         origins: Ints,
         broker_count: int,
     ) -> _Cells:
-        parts = topic.parts
+        parts = plan.parts
         words = word_count(broker_count) if broker_count > 1 else 0
         firsts, *cells = kernels.accumulate(
-            *matched, parts.slots, parts.codes, parts.attributes, _layouts(topic, first_layout, len(coded)),
+            *matched, parts.slots, parts.codes, parts.attributes, _layouts(plan, first_layout, len(coded)),
             parts.is_first & (words > 0), np.stack([one.codes for one in coded]),
             np.array([len(one.slices) for one in coded]), origins, words, columns.ints, columns.reals, columns.valid,
         )  # fmt: skip
@@ -158,42 +208,42 @@ class _Cells:
         return cls(firsts, *cells)
 
 
-def _layouts(topic: TopicPlan, first: int, count: int) -> Ints:
+def _layouts(plan: CellPlan, first: int, count: int) -> Ints:
     """The layout of each part, counted from the first of `count`; below zero if it is none of them."""
-    layouts = topic.parts.layouts - first
+    layouts = plan.parts.layouts - first
     return np.where(layouts < count, layouts, -1)
 
 
-def _rows(topic: TopicPlan, cells: _Cells, coded: list[Coded], first_layout: int, blobs: list[bytes]) -> pa.RecordBatch:
+def _rows(plan: CellPlan, cells: _Cells, coded: list[Coded], first_layout: int, blobs: list[bytes]) -> pa.RecordBatch:
     """One row per part that was touched."""
     lengths = np.diff(cells.firsts)
     parts = np.flatnonzero(lengths)
     lengths, starts = lengths[parts], cells.firsts[parts]
-    code, layout = topic.parts.codes[parts], topic.parts.layouts[parts] - first_layout
+    code, layout = plan.parts.codes[parts], plan.parts.layouts[parts] - first_layout
     slices, groups = _meaning(cells, coded, np.repeat(layout, lengths))
     grouped = np.array([one.groups is not None for one in coded])[layout]
     differs = _any_in(cells.publications != cells.count, starts)
     # A sum and what rounding lost of it travel as one number: a batch is small enough for that.
     is_sum = np.repeat(code == kernels.REAL_TOTAL, lengths)
     words = cells.masks.shape[1] if len(cells.masks) else 0
-    masked = topic.parts.is_first[parts] & (words > 0)
+    masked = plan.parts.is_first[parts] & (words > 0)
     uses = {name: np.isin(code, [one for one, held in BY_CODE.items() if name in held.columns]) for name in COLUMNS}
     uses["low"] &= (code != kernels.REAL_TOTAL) | _any_in(cells.low != 0, starts)
     columns = {
-        "question": pa.array(topic.parts.questions[parts]),
-        "part": pa.array(topic.parts.ids[parts]),
+        "question": pa.array(plan.parts.questions[parts]),
+        "part": pa.array(plan.parts.ids[parts]),
         "first": pa.array(slices[starts]),
-        "until_us": pa.array(_until_us(slices, starts, topic.parts.layouts[parts], topic)),
-        "slices": _lists(slices, lengths),
-        "groups": _lists(groups, lengths, grouped),
-        "publications": _lists(cells.publications, lengths),
-        "origins": _lists(cells.masks.view(np.int64), lengths, masked),
-        "count": _lists(cells.count, lengths, differs & (topic.parts.attributes[parts] >= 0)),
-        "whole": _lists(cells.whole, lengths, uses["whole"]),
-        "low": _lists(cells.low, lengths, uses["low"]),
-        "real": _lists(np.where(is_sum, cells.real + cells.rest, cells.real), lengths, uses["real"]),
-        "rest": _lists(cells.rest, lengths, uses["rest"]),
-        "blob": _list_array(pa.array(blobs, pa.binary()), np.where(uses["blob"], lengths, 0)),
+        "until_us": pa.array(_until_us(slices, starts, plan.parts.layouts[parts], plan)),
+        "slices": lists(slices, lengths),
+        "groups": lists(groups, lengths, grouped),
+        "publications": lists(cells.publications, lengths),
+        "origins": lists(cells.masks.view(np.int64), lengths, masked),
+        "count": lists(cells.count, lengths, differs & (plan.parts.attributes[parts] >= 0)),
+        "whole": lists(cells.whole, lengths, uses["whole"]),
+        "low": lists(cells.low, lengths, uses["low"]),
+        "real": lists(np.where(is_sum, cells.real + cells.rest, cells.real), lengths, uses["real"]),
+        "rest": lists(cells.rest, lengths, uses["rest"]),
+        "blob": list_array(pa.array(blobs, pa.binary()), np.where(uses["blob"], lengths, 0)),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=PARTIAL_SCHEMA)
 
@@ -203,9 +253,9 @@ def _any_in(holds: npt.NDArray[np.bool_], starts: Ints) -> npt.NDArray[np.bool_]
     return np.logical_or.reduceat(holds, starts) if len(starts) else np.zeros(0, np.bool_)
 
 
-def _until_us(slices: Ints, starts: Ints, layouts: Ints, topic: TopicPlan) -> Ints:
+def _until_us(slices: Ints, starts: Ints, layouts: Ints, plan: CellPlan) -> Ints:
     last = np.maximum.reduceat(slices, starts) if len(starts) else starts
-    return WindowColumns.of(layout.window for layout in topic.layouts)[layouts].until_us(last)
+    return WindowColumns.of(layout.window for layout in plan.layouts)[layouts].until_us(last)
 
 
 def _meaning(cells: _Cells, coded: list[Coded], layouts: Ints) -> tuple[Ints, npt.NDArray[Any]]:
@@ -223,21 +273,21 @@ def _meaning(cells: _Cells, coded: list[Coded], layouts: Ints) -> tuple[Ints, np
 
 
 def _blobs(
-    topic: TopicPlan, columns: _Columns, coded: list[Coded], first_layout: int, matched: RowsBySlot
+    plan: CellPlan, columns: _Columns, coded: list[Coded], first_layout: int, matched: RowsBySlot
 ) -> list[bytes]:
     """What travels as bytes, by part and code."""
     found: list[bytes] = []
-    layouts = _layouts(topic, first_layout, len(coded))
-    for at in np.flatnonzero((topic.parts.codes == kernels.BLOB) & (layouts >= 0)).tolist():
-        slot = topic.parts.slots[at]
+    layouts = _layouts(plan, first_layout, len(coded))
+    for at in np.flatnonzero((plan.parts.codes == kernels.BLOB) & (layouts >= 0)).tolist():
+        slot = plan.parts.slots[at]
         stretches = zip(matched.begin[:, slot].tolist(), matched.end[:, slot].tolist(), strict=True)
         rows = np.concatenate([matched.rows[begin:end] for begin, end in stretches])
         codes = coded[layouts[at]].codes[rows]
         rows, codes = rows[codes >= 0], codes[codes >= 0]
         order = np.argsort(codes, kind="stable")
-        values = columns.arrays[topic.parts.attributes[at]].take(pa.array(rows[order]))
+        values = columns.arrays[plan.parts.attributes[at]].take(pa.array(rows[order]))
         edges = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1)).tolist()
-        part = topic.parts.parts[at]
+        part = plan.parts.parts[at]
         found += [_blob(part, values.slice(begin, end - begin).drop_null()) for begin, end in pairwise(edges)]
     return found
 
@@ -254,7 +304,7 @@ def _blob(part: Part, values: pa.Array) -> bytes:
     return state.collect(numbers.to_numpy(zero_copy_only=False), part.kind)
 
 
-def _lists(values: npt.NDArray[Any], lengths: Ints, used: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def lists(values: npt.NDArray[Any], lengths: Ints, used: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Rows of lists over consecutive stretches of values, which may have several columns; empty where not used."""
     kind = pa.string() if values.dtype == np.object_ else pa.from_numpy_dtype(values.dtype)
     if used is None or used.all():
@@ -264,9 +314,9 @@ def _lists(values: npt.NDArray[Any], lengths: Ints, used: npt.NDArray[np.bool_] 
     else:
         kept, counts = values[np.repeat(used, lengths)], np.where(used, lengths, 0)
     width = values.shape[1] if values.ndim > 1 else 1
-    return _list_array(pa.array(kept.reshape(-1), kind), counts * width)
+    return list_array(pa.array(kept.reshape(-1), kind), counts * width)
 
 
-def _list_array(values: pa.Array, lengths: Ints) -> pa.Array:
+def list_array(values: pa.Array, lengths: Ints) -> pa.Array:
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from catchment.model.errors import SubscriptionError
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.schema import Schema, Type
-from catchment.model.subscription import Query, Subscription
+from catchment.model.subscription import Aggregate, Query, Subscription
 from catchment.model.window import Window
 from catchment.overlay import Overlay, mask_of, word_count
 from catchment.stages.holding import HELD, Held
@@ -28,6 +29,7 @@ from catchment.stages.holding import HELD, Held
 __all__ = [
     "Active",
     "Asker",
+    "CellPlan",
     "Layout",
     "Part",
     "PartTable",
@@ -80,6 +82,12 @@ class Part:
         """How columns hold it."""
         return HELD[self.state, self.kind]
 
+    def require_known(self) -> None:
+        """Raise if there is no such state."""
+        if (self.state, self.kind) not in HELD:
+            known = ", ".join(sorted({state for state, _ in HELD}))
+            raise SubscriptionError(f"there is no state {self.state!r}; there are {known}")
+
 
 def part_of(measure: Measure, schema: Schema) -> Part:
     """The state that a measure is finished from."""
@@ -101,6 +109,23 @@ class Asker:
     having_measures: tuple[tuple[str, Measure, int], ...]
     """The same of what HAVING compares."""
 
+    @classmethod
+    def of(
+        cls,
+        wanted: Aggregate,
+        question: Question,
+        schema: Schema,
+        name: str,
+        broker: int,
+        since_us: int | None,
+        incarnation: int = 0,
+    ) -> Asker:
+        """One whose parts the question has, or gets."""
+        outputs = tuple((one.name, one.measure, question.part_of(one.measure, schema)) for one in wanted.outputs)
+        compared = ((wanted.fact_of(measure), measure) for measure in wanted.having_measures)
+        having_measures = tuple((name, measure, question.part_of(measure, schema)) for name, measure in compared)
+        return cls(name, broker, since_us, incarnation, outputs, wanted.having, having_measures)
+
 
 @dataclass(slots=True)
 class Question:
@@ -112,12 +137,15 @@ class Question:
     key_types: tuple[Type, ...]
     parts: list[Part] = field(default_factory=list)
     askers: list[Asker] = field(default_factory=list)
+    subscription: str = ""
+    """Whose it is alone, if nobody shares it."""
     id: int = field(init=False)
 
     def __post_init__(self) -> None:
         window = self.layout.window
         sizes = str(window.size_us), str(window.shift_us)
-        self.id = _hash(self.topic, str(self.where), *sizes, *self.layout.group_keys)
+        owner = [self.subscription] * bool(self.subscription)
+        self.id = _hash(self.topic, str(self.where), *sizes, *self.layout.group_keys, *owner)
 
     def part_of(self, measure: Measure, schema: Schema) -> int:
         part = part_of(measure, schema)
@@ -142,21 +170,79 @@ class PartTable:
     """Of its question."""
 
 
-@dataclass(slots=True)
-class TopicPlan:
-    """All that the events of one topic must be matched against and update; arrays are by matcher slot."""
+@dataclass(slots=True, kw_only=True)
+class CellPlan:
+    """What matched events must update: the cells of some questions about one topic."""
 
-    topic: str
     schema: Schema
-    matcher: Matcher
+    """The attributes that are read."""
     layouts: list[Layout]
     parts: PartTable
     measured: dict[str, Type]
     """The attributes that parts read."""
     questions: list[Question]
+    question_ids: Ints
+    question_layouts: Ints
     asked_offsets: Ints
     asked_members: Ints
     """The questions about each slot, by their place in the list."""
+
+    @classmethod
+    def of(cls, asked: Sequence[tuple[int, Question]], schema: Schema, slot_count: int) -> CellPlan:
+        """The plan of questions about slots; `schema` is that of all attributes."""
+        return cls(**_cell_fields(asked, schema, slot_count))
+
+
+def _cell_fields(asked: Sequence[tuple[int, Question]], schema: Schema, slot_count: int) -> dict[str, Any]:
+    layouts = sorted({question.layout for _, question in asked})
+    numbers = {layout: number for number, layout in enumerate(layouts)}
+    measured = {part.attribute: part.kind for _, one in asked for part in one.parts if part.attribute is not None}
+    used = {*measured, *(key for layout in layouts for key in layout.group_keys)}
+    members: list[list[int]] = [[] for _ in range(slot_count)]
+    for index, (slot, _) in enumerate(asked):
+        members[slot].append(index)
+    return {
+        "schema": Schema({name: schema[name] for name in sorted(used)}),
+        "layouts": layouts,
+        "parts": _part_table(asked, numbers, list(measured)),
+        "measured": measured,
+        "questions": [question for _, question in asked],
+        "question_ids": np.array([question.id for _, question in asked], np.int64),
+        "question_layouts": np.array([numbers[question.layout] for _, question in asked], np.int64),
+        "asked_offsets": _offsets(members),
+        "asked_members": np.array([index for one in members for index in one], np.int64),
+    }
+
+
+def _part_table(
+    asked: Sequence[tuple[int, Question]], layouts: Mapping[Layout, int], measured: Sequence[str]
+) -> PartTable:
+    columns = {name: number for number, name in enumerate(measured)}
+    rows = [
+        (slot, question.id, position, layouts[question.layout], part)
+        for slot, question in asked
+        for position, part in enumerate(question.parts)
+    ]
+    rows.sort(key=lambda row: row[:3])
+    parts = [row[-1] for row in rows]
+    return PartTable(
+        parts=parts,
+        ids=np.array([part.id for part in parts], np.int64),
+        questions=np.array([row[1] for row in rows], np.int64),
+        slots=np.array([row[0] for row in rows], np.int64),
+        layouts=np.array([row[3] for row in rows], np.int64),
+        codes=np.array([part.held.code for part in parts], np.int64),
+        attributes=np.array([columns.get(part.attribute or "", -1) for part in parts], np.int64),
+        is_first=np.array([row[2] == 0 for row in rows], np.bool_),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicPlan(CellPlan):
+    """All that the events of one topic must be matched against and update; arrays are by matcher slot."""
+
+    topic: str
+    matcher: Matcher
     regular: list[str]
     regular_offsets: Ints
     regular_members: Ints
@@ -262,71 +348,34 @@ class _TopicBuilder:
         if question is None:
             question = Question(self._topic, query.where, layout, key_types)
             self.questions[query.where, layout] = question
-        outputs = tuple((o.name, o.measure, question.part_of(o.measure, self._schema)) for o in asked.outputs)
-        compared = ((asked.fact_of(measure), measure) for measure in asked.having_measures)
-        having_measures = tuple((name, m, question.part_of(m, self._schema)) for name, m in compared)
-        question.askers.append(
-            Asker(one.subscription.name, broker, one.since_us, one.incarnation, outputs, asked.having, having_measures)
-        )
+        who = one.subscription.name, broker, one.since_us, one.incarnation
+        question.askers.append(Asker.of(asked, question, self._schema, *who))
 
     def build(self) -> TopicPlan:
         matcher = Matcher.of_typed({number: where for where, number in self._filters.items()}, self._used_schema())
         slots = {number: matcher.slot_of(number) for number in self._filters.values()}
         slot_count = max(slots.values(), default=-1) + 1
-        layouts = sorted({question.layout for question in self.questions.values()})
-        parts = [part for question in self.questions.values() for part in question.parts]
-        measured = {part.attribute: part.kind for part in parts if part.attribute is not None}
         wanted = np.zeros((slot_count, word_count(self._broker_count)), np.uint64)
         wanted_raw = np.zeros_like(wanted)
         for question in self.questions.values():
             slot = slots[self._filters[question.where]]
             wanted[slot] |= mask_of([asker.broker for asker in question.askers], self._broker_count)
-        questions = list(self.questions.values())
-        asked: list[list[int]] = [[] for _ in range(slot_count)]
-        for index, question in enumerate(questions):
-            asked[slots[self._filters[question.where]]].append(index)
+        asked = [(slots[self._filters[question.where]], question) for question in self.questions.values()]
         members: list[list[int]] = [[] for _ in range(slot_count)]
         for index, (number, _, broker) in enumerate(self._regular):
             members[slots[number]].append(index)
             wanted_raw[slots[number]] |= mask_of([broker], self._broker_count)
-        table = self._part_table(slots, layouts, list(measured))
+        cells = _cell_fields(asked, self._schema, slot_count) | {"schema": self._used_schema()}
         return TopicPlan(
+            **cells,
             topic=self._topic,
-            schema=self._used_schema(),
             matcher=matcher,
-            layouts=layouts,
-            parts=table,
-            by_id=np.argsort(table.ids, kind="stable"),
-            measured=measured,
-            questions=questions,
-            asked_offsets=_offsets(asked),
-            asked_members=np.array([index for one in asked for index in one], np.int64),
+            by_id=np.argsort(cells["parts"].ids, kind="stable"),
             regular=[name for _, name, _ in self._regular],
             regular_offsets=_offsets(members),
             regular_members=np.array([index for one in members for index in one], np.int64),
             wanted_at=wanted | wanted_raw,
             wanted_raw_at=wanted_raw,
-        )
-
-    def _part_table(self, slots: Mapping[int, int], layouts: list[Layout], measured: list[str]) -> PartTable:
-        numbers = {layout: number for number, layout in enumerate(layouts)}
-        columns = {name: number for number, name in enumerate(measured)}
-        rows = [
-            (slots[self._filters[question.where]], question.id, position, numbers[question.layout], part)
-            for question in self.questions.values()
-            for position, part in enumerate(question.parts)
-        ]
-        rows.sort(key=lambda row: row[:3])
-        parts = [row[-1] for row in rows]
-        return PartTable(
-            parts=parts,
-            ids=np.array([part.id for part in parts], np.int64),
-            questions=np.array([row[1] for row in rows], np.int64),
-            slots=np.array([row[0] for row in rows], np.int64),
-            layouts=np.array([row[3] for row in rows], np.int64),
-            codes=np.array([part.held.code for part in parts], np.int64),
-            attributes=np.array([columns.get(part.attribute or "", -1) for part in parts], np.int64),
-            is_first=np.array([row[2] == 0 for row in rows], np.bool_),
         )
 
     def _used_schema(self) -> Schema:

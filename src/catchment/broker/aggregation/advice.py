@@ -24,20 +24,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.advice import Advice, At, Proceed
-from catchment.broker.aggregation.asking import Asked
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.crossing import ADVICE
-from catchment.broker.aggregation.deciding import column_from
+from catchment.broker.aggregation.deciding import SeriesKey
 from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
-from catchment.broker.aggregation.shelves import STATE_OVERHEAD_BYTES
+from catchment.broker.aggregation.questions import Asked
 from catchment.broker.aggregation.topic import Topic
 from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.errors import CatchmentError, SubscriptionError
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
-from catchment.stages import state_bytes_max
+from catchment.stages import CELL_BYTES, state_bytes_max
 
 __all__ = ["Aggregation"]
 
@@ -68,15 +67,15 @@ class Aggregation(Advice):
         asked = Asked.of(f"{at.broker}/{self._last + 1}", query, self._schemas[query.topic].with_implicit())
         self._require_memory(name, asked)
         self._last += 1
-        here.edge.locals[asked.id] = Local(client, name, sql, query.aggregate)
+        question = here.add(asked, HERE)
+        here.edge.subscribe(asked.id, Local(client, name, sql, query.aggregate, question))
         here.edge.begin_after(here.clock.known_us, asked.id)
-        here.add(asked, HERE)
         self._ask(at, here, [asked], HERE)
         return True
 
     def _require_memory(self, name: str, asked: Asked) -> None:
-        states = sum(state_bytes_max(part.state) for part in asked.parts)
-        need = asked.window.span * (states + STATE_OVERHEAD_BYTES)
+        states = sum(state_bytes_max(part.state) + CELL_BYTES for part in asked.parts)
+        need = asked.window.span * states
         most = self._options.memory_bytes_max
         if need > most:
             raise SubscriptionError(
@@ -101,9 +100,7 @@ class Aggregation(Advice):
 
     def on_acknowledged(self, at: At, client: str, name: str) -> None:
         for here in self._known(at).values():
-            for local in here.edge.locals.values():
-                if (local.client, local.name) == (client, name):
-                    local.is_acknowledged = True
+            here.edge.acknowledge(client, name)
 
     def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
         for here in self._known(at).values():
@@ -133,7 +130,7 @@ class Aggregation(Advice):
         proceed()
         here = self._topic(at, topic)
         if peer in at.neighbours:
-            self._tell(at, here, here.bases.beside(peer), peer)
+            self._tell(at, here, here.questions.beside(peer), peer)
             closed_us = here.clock.closed_us
             if closed_us > NEVER:
                 at.tell(peer, ["floor", topic, closed_us])
@@ -195,11 +192,11 @@ class Aggregation(Advice):
         fresh = []
         for plain in several:
             try:
-                asked = Asked.from_plain(plain, here.bases.schema)
+                asked = Asked.from_plain(plain, here.questions.schema)
             except (CatchmentError, msgspec.MsgspecError, ValueError, TypeError) as error:
                 at.report("subscriptions that do not fit their topic", f"from {sender}: {error}")
                 continue
-            if asked.id in here.bases.asked:
+            if asked.id in here.questions.asked:
                 at.report("subscriptions that were asked twice", f"{asked.id} from {sender}")
             else:
                 here.add(asked, sender)
@@ -211,7 +208,7 @@ class Aggregation(Advice):
         here.advance(at)
 
     def _on_leave(self, at: At, here: Topic, sender: str, keys: list[str]) -> None:
-        known = [key for key in keys if here.bases.sides.get(key) == sender]
+        known = [key for key in keys if here.questions.sides.get(key) == sender]
         if len(known) < len(keys):
             at.report("subscriptions left that were never asked", f"some of {keys} from {sender}")
         self._leave(at, here, known)
@@ -219,7 +216,7 @@ class Aggregation(Advice):
     def _on_since(self, at: At, here: Topic, sender: str, keys: list[str], latest_us: int) -> None:
         onwards: dict[str, list[str]] = {}
         for key in keys:
-            side = here.bases.sides.get(key)
+            side = here.questions.sides.get(key)
             if side == HERE:
                 here.edge.begin_after(latest_us, key)
             elif side is not None:
@@ -242,8 +239,8 @@ class Aggregation(Advice):
 
     def _on_ahead(self, at: At, here: Topic, sender: str, news: list[Any]) -> None:
         if here.deciding is not None and here.crossing is not None:
-            for column, links in news:
-                here.deciding.hear(sender, column_from(column), links)
+            for series, links in msgspec.convert(news, list[tuple[SeriesKey, int]]):
+                here.deciding.hear(sender, series, links)
             here.crossing.coordinate(at)
 
     def _on_want(self, at: At, here: Topic, sender: str, end_us: int, now_us: int) -> None:
@@ -264,7 +261,7 @@ class Aggregation(Advice):
         """Nobody can hear from the future: a clock that says so is ahead, or this one behind."""
         ahead_us = now_us - at.now_us
         if ahead_us > 0:
-            slice_us = min((window.shortest_slice_us for window in here.bases.windows), default=ahead_us)
+            slice_us = min((window.shortest_slice_us for window in here.questions.windows), default=ahead_us)
             if ahead_us > slice_us:
                 at.report(
                     "clocks that disagree by more than a slice",
@@ -295,7 +292,7 @@ class Aggregation(Advice):
         return self._topics
 
     def saved(self) -> Any:
-        topics = {**self._saved, **{name: topic.plain() for name, topic in self._topics.items()}}
+        topics = {**self._saved, **{name: topic.saved() for name, topic in self._topics.items()}}
         return {"last": self._last, "topics": topics}
 
     def restore(self, saved: Any) -> None:

@@ -100,14 +100,14 @@ class Clock:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def plain(self) -> list[Any]:
+    def saved(self) -> list[Any]:
         return [
             self.heard, self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us, self.wanted_us,
             self.seen_us, self.seen_at_us,
         ]  # fmt: skip
 
-    def restore(self, plain: list[Any]) -> None:
+    def restore(self, saved: list[Any]) -> None:
         (
             self.heard, self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us, self.wanted_us,
             self.seen_us, self.seen_at_us,
-        ) = plain  # fmt: skip
+          ) = saved  # fmt: skip

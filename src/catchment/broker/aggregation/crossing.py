@@ -2,224 +2,257 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.advice import At
-from catchment.broker.aggregation.asking import Base, Bases
-from catchment.broker.aggregation.deciding import Column, Deciding, Standing, columns_of
-from catchment.broker.aggregation.outlets import Held, Outlet
-from catchment.broker.aggregation.places import Wanted
-from catchment.broker.aggregation.rows import Rows, batch_of, marks_of
-from catchment.broker.aggregation.waiting import Waiting
+from catchment.broker.aggregation.clocks import NEVER
+from catchment.broker.aggregation.deciding import Deciding, Standing
+from catchment.broker.aggregation.holding import Held, HeldBack
+from catchment.broker.aggregation.marks import Marks
+from catchment.broker.aggregation.places import Outlet, Pairs
+from catchment.broker.aggregation.questions import Questions
 from catchment.broker.routing import Matched
-from catchment.model.schema import Schema
-from catchment.stages import event_bytes
+from catchment.stages import NOTHING, cells_of, event_bytes, mixed, wants_of
 
-__all__ = ["ADVICE", "HOLDING", "Batch", "Crossing", "Wants"]
+__all__ = ["ADVICE", "Arrived", "Crossing"]
 
 ADVICE = "aggregation"
-HOLDING = " held"
-"""A timer for publications that are held; no base has this key."""
-Wants = dict[int, list[tuple[Base, Wanted]]]
-"""Of each row of a batch, who wants it and does not have it yet."""
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_SALT = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Publications that have come, and what became of them so far."""
+class Arrived:
+    """Publications that have come, and who wants them and does not have them yet."""
 
-    rows: Rows
-    wants: Wants
-    served: Mapping[int, Sequence[str]]
-    """Of each row, the bases that have it in a partial from further up."""
-    sizes: list[int]
-    held_until_us: int | None
-    """Until the end of which stride they were held further up, if they were."""
+    pairs: Pairs
+    times_us: Ints
+    ends_us: Ints
+    """Of each pair, the first end of a window that it is wanted in."""
+    marks: Marks
 
-    @classmethod
-    def of(
-        cls,
-        events: pa.RecordBatch,
-        rows: Rows,
-        wants: Wants,
-        served: Mapping[int, Sequence[str]],
-        held_until_us: int | None,
-    ) -> Batch:
-        return cls(rows, wants, served, event_bytes(events).tolist() if wants else [], held_until_us)
-
-    def values(self, row: int, base: Base) -> dict[str, Any]:
-        """What a base reads of a row."""
-        return self.rows.values(row, [part.attribute for part in base.parts.values() if part.attribute is not None])
-
-    def beyond(self, side: str) -> Wants:
-        """What is wanted on one side."""
-        found = {row: [pair for pair in several if side in pair[0].sides] for row, several in self.wants.items()}
-        return {row: several for row, several in found.items() if several}
-
-
-@dataclass(slots=True)
-class _Draft:
-    """What goes to a neighbour as it is."""
-
-    must: frozenset[int]
-    crossing: set[int] = field(default_factory=set)
-    marks: dict[int, list[str]] = field(default_factory=dict)
+    @property
+    def events(self) -> pa.RecordBatch:
+        return self.pairs.events
 
 
 class Crossing:
     """One topic's links, and the placement that is asked about each."""
 
-    def __init__(
-        self,
-        topic: str,
-        schema: Schema,
-        bases: Bases,
-        outlets: Mapping[str, Outlet],
-        deciding: Deciding,
-        waiting: Waiting,
-    ) -> None:
-        self._topic, self._schema, self._bases = topic, schema, bases
-        self._outlets, self._deciding, self._waiting = outlets, deciding, waiting
+    def __init__(self, topic: str, questions: Questions, outlets: Mapping[str, Outlet], deciding: Deciding) -> None:
+        self._topic, self._questions = topic, questions
+        self._outlets, self._deciding = outlets, deciding
+        self.held = {side: HeldBack() for side in outlets}
 
-    def offer(self, at: At, batch: Batch, regular: Matched, upstream: str) -> Matched:
-        """Where publications go as they are, and with which marks."""
-        drafts = {}
-        for side in self._outlets:
-            if side != upstream:
-                must = regular.neighbours[side].tolist() if side in regular.neighbours else []
-                drafts[side] = _Draft(frozenset(must), set(must))
-        if batch.wants and self._deciding.placement.holds:
-            for side, draft in drafts.items():
-                self._hold_back(at, side, draft, batch)
-        elif batch.wants:
-            self._absorb(at, drafts, batch)
-        onwards = Matched(clients=regular.clients, extras=regular.extras)
-        for side, draft in drafts.items():
-            crossing = sorted(draft.crossing)
-            if crossing:
-                onwards.neighbours[side] = np.array(crossing, np.int64)
-                marks = {n: [*batch.served.get(row, ()), *draft.marks.get(row, ())] for n, row in enumerate(crossing)}
-                value = marks_of(marks, batch.held_until_us)
-                if value is not None:
-                    onwards.attach(ADVICE, side, value)
-        return onwards
+    def offer(self, at: At, arrived: Arrived, regular: Matched, upstream: str) -> tuple[Matched, dict[str, Bools]]:
+        """Where publications go as they are, and with which marks; and by side, which pairs were absorbed."""
+        sides = [side for side in self._outlets if side != upstream]
+        must = {side: regular.neighbours.get(side, _NO_ROWS) for side in sides}
+        mine = {side: self._questions.at_side(side)[arrived.pairs.numbers] for side in sides}
+        crossing = {side: must[side] for side in sides}
+        absorbed = {side: np.zeros(len(arrived.pairs.rows), np.bool_) for side in sides}
+        placement = self._deciding.placement
+        wanted = [side for side in sides if mine[side].any()]
+        if placement.holds:
+            for side in wanted:
+                crossing[side] = self._hold_back(side, arrived, mine[side], must[side])
+        else:
+            if placement.always is not None:
+                absorbed |= {side: mine[side] & placement.always for side in wanted}
+            elif wanted:
+                self._decide(at, wanted, arrived, mine, must, absorbed)
+            for side in wanted:
+                raw = arrived.pairs.rows[mine[side] & ~absorbed[side]]
+                if len(raw):
+                    crossing[side] = np.union1d(must[side], raw)
+        onwards = Matched(clients=regular.clients)
+        for side in sides:
+            self._let_cross(onwards, side, arrived, crossing[side], absorbed[side])
+            if absorbed[side].any():
+                self._put_in(at, side, arrived, absorbed[side])
+        return onwards, absorbed
+
+    def _let_cross(self, onwards: Matched, side: str, arrived: Arrived, rows: Ints, absorbed: Bools) -> None:
+        if not len(rows):
+            return
+        onwards.neighbours[side] = rows
+        pairs = arrived.pairs
+        marks = arrived.marks
+        if absorbed.any():
+            marks = marks.more(pairs.rows[absorbed], self._questions.tables.ids[pairs.numbers[absorbed]])
+        columns = marks.taken(rows).columns(len(rows))
+        if columns is not None:
+            onwards.note(ADVICE, side, columns)
+
+    def _put_in(self, at: At, side: str, arrived: Arrived, absorbed: Bools) -> None:
+        self._outlets[side].add(arrived.pairs.where(absorbed), int(arrived.ends_us[absorbed].min()))
+        at.spend("add", int(absorbed.sum()))
 
     # -- at once ----------------------------------------------------------------------------------------------------
 
-    def _absorb(self, at: At, drafts: Mapping[str, _Draft], batch: Batch) -> None:
+    def _decide(
+        self,
+        at: At,
+        sides: list[str],
+        arrived: Arrived,
+        mine: Mapping[str, Bools],
+        must: Mapping[str, Ints],
+        absorbed: dict[str, Bools],
+    ) -> None:
         """Decide for each link what goes into partials, one cell of time after the other."""
-        beyond = {side: batch.beyond(side) for side in drafts}
-        for begin_us, run in batch.rows.runs(self._bases.windows, self._deciding.placement):
+        count = arrived.events.num_rows
+        sizes = event_bytes(arrived.events)
+        cells = cells_of(arrived.times_us, self._questions.windows, self._deciding.placement.period_us)
+        run_of_row = np.cumsum(np.diff(cells, prepend=cells[0]) != 0)
+        begins = cells[np.unique(run_of_row, return_index=True)[1]]
+        standing = {}
+        for side in sides:
+            lot, wants, pair = self._wants(side, arrived.pairs.where(mine[side]), arrived.times_us)
+            windows = self._questions.tables.windows[arrived.pairs.where(mine[side]).numbers[pair]]
+            forced = np.zeros(count, np.bool_)
+            forced[must[side]] = True
+            numbers = np.asarray(windows.slice_of(arrived.times_us[lot]))
+            standing[side] = Standing(sizes, forced, lot, wants, numbers), pair
+            absorbed[side] = mine[side].copy()
+        for run, begin_us in enumerate(begins.tolist()):
             before = self._deciding.transitions
             if self._deciding.sample(begin_us):
                 at.spend("transition", self._deciding.transitions - before)
                 self.coordinate(at)
-            for side, draft in drafts.items():
-                inside = {row: beyond[side][row] for row in run if row in beyond[side]}
-                if inside:
-                    self._decide(at, side, draft, batch, inside)
+            for side in sides:
+                stands, pair = standing[side]
+                inside = run_of_row[stands.lot] == run
+                if inside.any():
+                    if self._deciding.ponders:
+                        at.spend("decide", len(np.unique(stands.lot[inside])))
+                    decided = self._deciding.absorb(side, stands.where(inside), self._questions.by_id)
+                    out = np.unique(pair[np.flatnonzero(inside)[~decided]])
+                    absorbed[side][np.flatnonzero(mine[side])[out]] = False
 
-    def _decide(self, at: At, side: str, draft: _Draft, batch: Batch, inside: Wants) -> None:
-        outlet = self._outlets[side]
-        standing = []
-        for row, several in inside.items():
-            columns: list[tuple[Column, int, bool]] = []
-            for base, wanted in several:
-                columns += _columns(outlet, base, wanted, batch.values(row, base), ended=False)
-            standing.append(Standing(batch.sizes[row], row in draft.must, columns))
-        if self._deciding.ponders:
-            at.spend("decide", len(standing))
-        decisions = self._deciding.absorb(side, standing, self._bases.by_key)
-        for (row, several), stands, decided in zip(inside.items(), standing, decisions, strict=True):
-            into = _whole_bases(stands, decided)
-            for base, wanted in several:
-                if base.key in into:
-                    due = outlet.add(base, wanted, batch.values(row, base))
-                    self._waiting.for_publication(at, outlet, due, base)
-                    draft.marks.setdefault(row, []).append(base.key)
-                else:
-                    draft.crossing.add(row)
-            at.spend("add", len(into))
+    def _wants(self, side: str, pairs: Pairs, times_us: Ints) -> tuple[Ints, Ints, Ints]:
+        """What publications are wanted for on a side: of each want its row, what it is, and its pair."""
+        plan, tables = self._questions.plan(side), self._questions.tables
+        rows, wants = wants_of(plan, pairs.events, pairs.rows, pairs.numbers, times_us)
+        order = np.argsort(tables.ids, kind="stable")
+        numbers = order[np.searchsorted(tables.ids[order], wants[:, 0])]
+        plain = self._questions.is_plain(side)[numbers]
+        kept = (wants[:, 2] != NOTHING) | plain
+        rows, wants, numbers = rows[kept], wants[kept], numbers[kept]
+        width = max(len(tables.ids), 1)
+        keys = pairs.rows * width + pairs.numbers
+        by_key = np.argsort(keys, kind="stable")
+        pair = by_key[np.searchsorted(keys[by_key], rows * width + numbers)]
+        return rows, wants, pair
 
     def coordinate(self, at: At) -> None:
         """Tell neighbours what has changed for them."""
-        for side, news in self._deciding.news(self._bases.by_key).items():
+        for side, news in self._deciding.news(self._questions.by_id).items():
             at.tell(side, ["ahead", self._topic, news])
 
     # -- when a stride has ended --------------------------------------------------------------------------------------
 
-    def _hold_back(self, at: At, side: str, draft: _Draft, batch: Batch) -> None:
+    def _hold_back(self, side: str, arrived: Arrived, mine: Bools, must: Ints) -> Ints:
         """Let wait what may; what a regular subscription wants goes at once, and so does what must be collected."""
-        for row, several in batch.beyond(side).items():
-            if any(part.state == "values" for base, _ in several for part in base.views[side].collected):
-                draft.crossing.add(row)
-            elif row not in draft.must:
-                self._hold(at, self._outlets[side], batch, row, several)
+        pairs = arrived.pairs.where(mine)
+        at_once = np.zeros(arrived.events.num_rows, np.bool_)
+        at_once[pairs.rows[self._questions.fetches(side)[pairs.numbers]]] = True
+        at_once[must] = True
+        waits = ~at_once[pairs.rows]
+        if waits.any():
+            self._hold(side, arrived, np.flatnonzero(mine)[waits])
+        return np.flatnonzero(at_once)
 
-    def _hold(self, at: At, outlet: Outlet, batch: Batch, row: int, several: Sequence[tuple[Base, Wanted]]) -> None:
-        end_us = min(outlet.end_us(base, wanted) for base, wanted in several)
-        wanted, served = tuple(one for _, one in several), tuple(batch.served.get(row, ()))
-        since_us = batch.rows.times[row] + 1
-        if batch.held_until_us is not None:
+    def _hold(self, side: str, arrived: Arrived, chosen: Ints) -> None:
+        pairs, count = arrived.pairs, arrived.events.num_rows
+        ends_us = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(ends_us, pairs.rows[chosen], arrived.ends_us[chosen])
+        since_us = arrived.times_us + 1
+        if arrived.marks.held_us is not None:
             # Who began to ask meanwhile may want it sooner than anybody did further up.
-            since_us = min(batch.held_until_us, end_us)
-        held = Held(since_us, end_us, batch.rows.whole(row), batch.sizes[row], wanted, served)
-        outlet.hold(held)
-        for base, _ in several:
-            self._waiting.for_publication(at, outlet, [(end_us, (HOLDING, (), end_us))], base)
+            held_us = arrived.marks.held_us
+            since_us = np.where(held_us == NEVER, since_us, np.minimum(held_us, ends_us))
+        whole = Held(
+            Pairs(arrived.events, pairs.rows[chosen], pairs.numbers[chosen]),
+            since_us,
+            ends_us,
+            event_bytes(arrived.events),
+            Marks(arrived.marks.rows, arrived.marks.questions),
+        )
+        self.held[side].add(whole.taken(np.unique(pairs.rows[chosen])))
 
-    def release(self, at: At, side: str, end_us: int) -> None:
-        """Decide about all that waits for the end of a stride, and let go on what shall cross as it is."""
-        outlet, bases = self._outlets[side], self._bases.by_key
-        ready = [one for one in outlet.held if one.since_us <= end_us]
-        if not any(one.end_us <= end_us for one in ready):
-            return
-        standing = []
-        for one in ready:
-            columns: list[tuple[Column, int, bool]] = []
-            for wanted in one.wanted:
-                base = bases[wanted.key]
-                has_ended = outlet.end_us(base, wanted) <= end_us
-                columns += _columns(outlet, base, wanted, one.values, ended=has_ended)
-            standing.append(Standing(one.size_bytes, False, columns))
-        at.spend("decide", len(standing))
-        crossing: list[Held] = []
-        marks: dict[int, list[str]] = {}
-        for one, stands, decided in zip(ready, standing, self._deciding.absorb(side, standing, bases), strict=True):
-            if one.end_us > end_us:
-                continue
-            into = _whole_bases(stands, decided)
-            for wanted in one.wanted:
-                if wanted.key in into:
-                    base = bases[wanted.key]
-                    self._waiting.for_publication(at, outlet, outlet.add(base, wanted, one.values), base)
-            at.spend("add", len(into))
-            if len(into) < len({wanted.key for wanted in one.wanted}):
-                marks[len(crossing)] = [*one.served, *into]
-                crossing.append(one)
-        outlet.keep([one for one in outlet.held if one.end_us > end_us])
-        if crossing:
-            batch = batch_of([one.values for one in crossing], self._schema)
-            at.publish(side, self._topic, batch, marks_of(marks, end_us))
+    def release(self, at: At, side: str, end_us: int) -> Pairs | None:
+        """Decide about all that waits for the end of a stride, and let go on what shall cross as it is.
+
+        Gives what went into partials.
+        """
+        back = self.held[side]
+        held = back.all()
+        if held is None:
+            return None
+        ready = held.since_us <= end_us
+        over = ready & (held.end_us <= end_us)
+        if not over.any():
+            return None
+        rows = np.flatnonzero(ready)
+        standing, pair = self._standing(side, held.taken(rows), end_us)
+        at.spend("decide", len(rows))
+        decided = self._deciding.absorb(side, standing, self._questions.by_id)
+        taken = held.taken(rows)
+        absorbed = np.ones(len(taken.pairs.rows), np.bool_)
+        absorbed[pair[~decided]] = False
+        done = over[rows]
+        pairs = taken.pairs
+        crosses = np.zeros(len(taken), np.bool_)
+        crosses[pairs.rows[~absorbed]] = True
+        crosses &= done
+        absorbed &= done[pairs.rows]
+        into = pairs.where(absorbed) if absorbed.any() else None
+        if crosses.any():
+            chosen = np.flatnonzero(crosses)
+            ids = self._questions.tables.ids[pairs.numbers[absorbed]]
+            marks = taken.marks.more(pairs.rows[absorbed], ids).taken(chosen)
+            columns = Marks(marks.rows, marks.questions, np.full(len(chosen), end_us)).columns(len(chosen))
+            assert columns is not None
+            at.publish(side, self._topic, pairs.events.take(pa.array(chosen)), columns)
+        if into is not None:
+            times_us = pairs.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            windows = self._questions.tables.windows[into.numbers]
+            self._outlets[side].add(into, int(windows.next_end_us(times_us[into.rows]).min()))
+            at.spend("add", len(into.rows))
+        back.keep(np.flatnonzero(~over))
+        return into
+
+    def _standing(self, side: str, held: Held, end_us: int) -> tuple[Standing, Ints]:
+        """All that is ready to be decided about, and the pair of each want."""
+        times_us = held.pairs.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        lot, wants, pair = self._wants(side, held.pairs, times_us)
+        windows = self._questions.tables.windows[held.pairs.numbers[pair]]
+        strides = np.asarray(windows.stride_of(windows.slice_of(times_us[lot])))
+        own, received = self._outlets[side].sure_strides(end_us)
+        keys = mixed(np.column_stack([wants, strides]), _SALT)
+        due = _is_in(keys, own)
+        if received:
+            due |= _is_in(keys, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
+        must = np.zeros(len(held), np.bool_)
+        return Standing(held.size_bytes, must, lot, wants, strides, due), pair
+
+    # -- others ask than before ---------------------------------------------------------------------------------------
+
+    def forget(self, side: str, number: int) -> None:
+        """Nobody asks for a question any more on a side."""
+        self.held[side].forget(number)
 
 
-def _columns(
-    outlet: Outlet, base: Base, wanted: Wanted, values: Mapping[str, Any], *, ended: bool
-) -> list[tuple[Column, int, bool]]:
-    """What a placement is asked about for one base; `ended` says whether all partials from further up are here."""
-    number = outlet.number(base, wanted)
-    return [
-        (column, number, outlet.crosses_anyway(base, column, number, ended=ended))
-        for column in columns_of(base, base.views[outlet.side], wanted.group, values)
-    ]
+def _is_in(keys: npt.NDArray[np.uint64], several: list[Ints]) -> Bools:
+    if not several:
+        return np.zeros(len(keys), np.bool_)
+    return np.isin(keys, mixed(np.concatenate(several), _SALT))
 
 
-def _whole_bases(standing: Standing, absorbed: Sequence[bool]) -> set[str]:
-    """The bases all of whose columns were absorbed."""
-    keys = {column[0] for column, _, _ in standing.columns}
-    return keys - {column[0] for (column, _, _), inside in zip(standing.columns, absorbed, strict=True) if not inside}
+_NO_ROWS = np.zeros(0, np.int64)

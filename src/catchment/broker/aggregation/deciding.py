@@ -7,50 +7,46 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from catchment.broker.aggregation.asking import Base, View
 from catchment.broker.aggregation.clocks import NEVER
+from catchment.broker.aggregation.questions import Known
 from catchment.model.window import Window, WindowColumns
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
 from catchment.overlay.placement.offers import sampled_until
-from catchment.stages import PARTIAL_BYTES, Part, state_bytes
+from catchment.stages import NOTHING, PARTIAL_BYTES, mixed, state_bytes
 
-__all__ = ["Column", "Deciding", "Standing", "column_from", "columns_of", "size_of"]
+__all__ = ["Deciding", "SeriesKey", "Standing"]
 
-Column = tuple[str, tuple[Any, ...], int, Any]
-"""Base, group, part and value; part 0 where nothing is collected."""
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+SeriesKey = tuple[int, int, int, int]
+"""Question, group, part and value, as `stages.wants_of` tells them."""
 _FEW, _MANY = 64, 10_000
 """Series that there is room for at first; and from how many on those are forgotten whose windows are closed."""
+_SALT = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """A publication that stands before a link, and what it is wanted for beyond."""
+    """Publications that stand before a link, and what they are wanted for beyond."""
 
-    size_bytes: int
-    must: bool
-    columns: Sequence[tuple[Column, int, bool]]
-    """Each with its slice or stride, and whether its partial is known to cross anyway."""
+    size_bytes: Ints
+    must: Bools
+    """Whether each crosses anyway."""
+    lot: Ints
+    """Of each want, which publication it is of."""
+    wants: Ints
+    """[wants, 4]"""
+    numbers: Ints
+    """Of each want, its slice or stride."""
+    due: Bools | None = None
+    """Of each want, whether its partial is known to cross anyway."""
 
-
-def columns_of(base: Base, view: View, group: tuple[Any, ...], values: Mapping[str, Any]) -> list[Column]:
-    """What a publication is wanted for by those who ask for a base on one side."""
-    found: list[Column] = [(base.key, group, 0, None)] if view.is_plain else []
-    for part in view.collected:
-        assert part.attribute is not None
-        found.append((base.key, group, part.id, None if part.state == "values" else values.get(part.attribute)))
-    return found
-
-
-def column_from(plain: Sequence[Any]) -> Column:
-    key, group, part, value = plain
-    return key, tuple(group), part, value
-
-
-def size_of(parts: Sequence[Part]) -> int:
-    """The bytes of a partial, without the values that it may have collected."""
-    return PARTIAL_BYTES + sum(state_bytes(part.state) for part in parts)
+    def where(self, chosen: Bools) -> Standing:
+        due = None if self.due is None else self.due[chosen]
+        return Standing(self.size_bytes, self.must, self.lot[chosen], self.wants[chosen], self.numbers[chosen], due)
 
 
 class Deciding:
@@ -61,13 +57,15 @@ class Deciding:
         self._tree = topic_tree(Overlay.from_links([(broker, one) for one in neighbours]))
         self._links = {target: at for at, (source, target) in enumerate(self._tree.link_names) if source == broker}
         self._broker = self._tree.brokers.index(broker)
-        self._numbers: dict[Column, int] = {}
+        self._numbers: dict[SeriesKey, int] = {}
+        self._by_key: dict[int, int] = {}
+        """The same by the hash of the series."""
         self._rows: list[tuple[Window, int, bool]] = []
         self._room = 0
         self._sampled_us = NEVER
-        self._heard: dict[tuple[str, Column], int] = {}
-        """What neighbours have told of columns: how many links more it costs behind them."""
-        self._said: dict[tuple[str, Column], int] = {}
+        self._heard: dict[tuple[str, SeriesKey], int] = {}
+        """What neighbours have told of series: how many links more it costs behind them."""
+        self._said: dict[tuple[str, SeriesKey], int] = {}
         self.placement = self._make()
 
     @property
@@ -96,75 +94,78 @@ class Deciding:
         """How many series it has learned about."""
         return len(self._numbers)
 
-    def absorb(self, neighbour: str, standing: Sequence[Standing], bases: dict[str, Base]) -> list[list[bool]]:
-        """Of each publication and column, whether it goes into a partial here."""
-        lot, column, series, slices, due = [], [], [], [], []
-        places: dict[Column, int] = {}
-        for at, one in enumerate(standing):
-            for name, number, is_due in one.columns:
-                if name not in places:
-                    places[name] = len(places)
-                    series.append(self._number(name, bases) if self.learns else places[name])
-                    slices.append(number)
-                    due.append(is_due)
-                lot.append(at)
-                column.append(places[name])
-        order = np.argsort(series, kind="stable") if self.learns else np.arange(len(series))
+    def absorb(self, neighbour: str, standing: Standing, known: Mapping[int, Known]) -> Bools:
+        """Of each want, whether the publication goes into its partial here."""
+        keys = mixed(standing.wants, _SALT).view(np.int64)
+        _, example, column = np.unique(keys, return_index=True, return_inverse=True)
+        link = self._links[neighbour]
+        if self.placement.holds:
+            series = np.arange(len(example))
+        else:
+            series = self._numbered(standing.wants[example], keys[example], known)
+            self._grow()
+        order = np.argsort(series, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
+        first = example[order]
+        numbers = standing.numbers[first]
+        due = self._absorbed[link, series[order]] == numbers if standing.due is None else standing.due[first]
         offer = Offer(
-            self._broker,
-            self._links[neighbour],
-            np.ones(len(standing), np.int64),
-            np.array([one.size_bytes for one in standing], np.int64),
-            np.array([one.must for one in standing], np.bool_),
-            np.array(lot, np.int64),
-            place[np.array(column, np.int64)] if column else np.zeros(0, np.int64),
-            np.array(series, np.int64)[order],
-            np.array(slices, np.int64)[order],
-            np.array(due, np.bool_)[order],
-        )
-        self._grow()
-        absorbed = iter(self.placement.absorb(offer).tolist())
-        return [[next(absorbed) for _ in one.columns] for one in standing]
+            self._broker, link, np.ones(len(standing.size_bytes), np.int64), standing.size_bytes, standing.must,
+            standing.lot, place[column.reshape(-1)], series[order], numbers, due,
+        )  # fmt: skip
+        absorbed = self.placement.absorb(offer)
+        if not self.placement.holds:
+            into = np.unique(offer.column[absorbed])
+            self._absorbed[link, offer.series[into]] = numbers[into]
+        return absorbed
+
+    def _numbered(self, wants: Ints, keys: Ints, known: Mapping[int, Known]) -> Ints:
+        """The numbers of some series, also of those that are met for the first time."""
+        found = [self._by_key.get(key, -1) for key in keys.tolist()]
+        for at, number in enumerate(found):
+            if number < 0:
+                question, group, part, value = wants[at].tolist()
+                found[at] = self._number((question, group, part, value), int(keys[at]), known)
+        return np.array(found, np.int64)
 
     # -- neighbours coordinate --------------------------------------------------------------------------------------
 
-    def hear(self, neighbour: str, column: Column, links: int) -> None:
+    def hear(self, neighbour: str, series: SeriesKey, links: int) -> None:
         """A neighbour has told how many links more it costs behind it if something crosses as it is."""
-        self._heard[neighbour, column] = links
-        if isinstance(self.placement, Coordinated) and column in self._numbers:
-            self.placement.told[self._links[neighbour], self._numbers[column]] = links
+        self._heard[neighbour, series] = links
+        if isinstance(self.placement, Coordinated) and series in self._numbers:
+            self.placement.told[self._links[neighbour], self._numbers[series]] = links
 
-    def news(self, bases: Mapping[str, Base]) -> dict[str, list[tuple[Column, int]]]:
+    def news(self, known: Mapping[int, Known]) -> dict[str, list[tuple[SeriesKey, int]]]:
         """By neighbour, what has changed of that since it was last told."""
         if not isinstance(self.placement, Coordinated):
             return {}
-        found: dict[str, list[tuple[Column, int]]] = {}
+        found: dict[str, list[tuple[SeriesKey, int]]] = {}
         ahead = (1 - self.placement.chosen) * self.placement.reach()
-        for column, number in self._numbers.items():
-            sides = bases[column[0]].sides if column[0] in bases else {}
+        for series, number in self._numbers.items():
+            sides = known[series[0]].views if series[0] in known else {}
             costs = {side: int(ahead[link, number]) for side, link in self._links.items() if side in sides}
             for side in self._links:
                 links = sum(cost for other, cost in costs.items() if other != side)
-                if links != self._said.get((side, column), 0):
-                    self._said[side, column] = links
-                    found.setdefault(side, []).append((column, links))
+                if links != self._said.get((side, series), 0):
+                    self._said[side, series] = links
+                    found.setdefault(side, []).append((series, links))
         return found
 
     # -- series come and go -----------------------------------------------------------------------------------------
 
-    def _number(self, name: Column, bases: dict[str, Base]) -> int:
-        if name not in self._numbers:
-            base = bases[name[0]]
-            collects = any(part.id == name[2] and part.state == "values" for part in base.parts.values())
-            size = PARTIAL_BYTES if name[2] else size_of(tuple(base.parts.values()))
-            number = self._numbers[name] = len(self._numbers)
-            self._rows.append((base.window, size, collects))
-            if number < self._room:
-                self._fill(number)
-                self._recall_heard(name, number)
-        return self._numbers[name]
+    def _number(self, series: SeriesKey, key: int, known: Mapping[int, Known]) -> int:
+        question, _, part, _ = series
+        parts = known[question].whole.parts
+        collects = any(one.id == part and one.state == "values" for one in parts)
+        size = PARTIAL_BYTES + sum(state_bytes(one.state) for one in parts) * (part == NOTHING)
+        number = self._numbers[series] = self._by_key[key] = len(self._numbers)
+        self._rows.append((known[question].window, size, collects))
+        if number < self._room:
+            self._fill(number)
+            self._recall_heard(series, number)
+        return number
 
     def _make(self) -> Placement:
         """With room for more series than there are, so that it is seldom made anew."""
@@ -174,11 +175,13 @@ class Deciding:
             np.zeros(self._room, np.int64),
             np.zeros(self._room, np.bool_),
         )
+        self._absorbed = np.full((len(self._tree.links), self._room), NEVER, np.int64)
+        """By link and series, the last slice of which something was absorbed."""
         for number in range(len(self._rows)):
             self._fill(number)
         return self._strategy.make(self._tree, self._series)
 
-    def _recall_heard(self, name: Column, number: int) -> None:
+    def _recall_heard(self, name: SeriesKey, number: int) -> None:
         if isinstance(self.placement, Coordinated):
             for neighbour, link in self._links.items():
                 self.placement.told[link, number] = self._heard.get((neighbour, name), 0)
@@ -195,63 +198,74 @@ class Deciding:
             self._room = max(_FEW, 2 * len(self._rows))
             self._remake(np.arange(self._room))
 
-    def _remake(self, places: Any) -> None:
+    def _remake(self, places: Ints) -> None:
         """Make the placement anew for other series; `places` is where each of then is now, or below zero."""
-        before = self.placement
+        before, tables = self.placement, self._tables()
         self.placement = self._make()
-        now = self.placement.tables()
-        for name, table in before.tables().items():
+        now = self._tables()
+        for name, table in tables.items():
             then = np.flatnonzero(places[: table.shape[1]] >= 0)
             now[name][:, places[then]] = table[:, then]
         self.placement.recall(before.facts(), places)
-        for column, number in self._numbers.items():
-            self._recall_heard(column, number)
+        for series, number in self._numbers.items():
+            self._recall_heard(series, number)
 
-    def forget(self, bases: dict[str, Base]) -> None:
+    def _tables(self) -> dict[str, Ints]:
+        """What is remembered by link and series."""
+        return {**self.placement.tables(), "absorbed": self._absorbed}
+
+    def forget(self, known: Mapping[int, Known]) -> None:
         """Leave out the series of what nobody asks any more."""
-        self._heard = {key: links for key, links in self._heard.items() if key[1][0] in bases}
-        self._said = {key: links for key, links in self._said.items() if key[1][0] in bases}
-        self._keep([name for name in self._numbers if name[0] in bases])
+        self._heard = {key: links for key, links in self._heard.items() if key[1][0] in known}
+        self._said = {key: links for key, links in self._said.items() if key[1][0] in known}
+        self._keep([series for series in self._numbers if series[0] in known])
 
     def _forget_past(self) -> None:
         """Leave out the series whose windows have all been closed for some time."""
-        touched = self.placement.tables()["touched"].max(axis=0)
+        touched = self._tables().get("touched", self._absorbed).max(axis=0)
         kept = []
-        for name, number in self._numbers.items():
+        for series, number in self._numbers.items():
             window = self._rows[number][0]
             until_us = window.until_us(int(touched[number]))
             if until_us + 2 * max(window.shift_us, self._strategy.period_us) > self._sampled_us:
-                kept.append(name)
+                kept.append(series)
         self._keep(kept)
 
-    def _keep(self, kept: Sequence[Column]) -> None:
+    def _keep(self, kept: Sequence[SeriesKey]) -> None:
         if len(kept) == len(self._numbers):
             return
         places = np.full(max(self._room, len(self._numbers)), -1, np.int64)
-        for at, name in enumerate(kept):
-            places[self._numbers[name]] = at
-        self._rows = [self._rows[self._numbers[name]] for name in kept]
-        self._numbers = {name: at for at, name in enumerate(kept)}
+        for at, series in enumerate(kept):
+            places[self._numbers[series]] = at
+        self._rows = [self._rows[self._numbers[series]] for series in kept]
+        self._name(kept)
         self._remake(places)
+
+    def _name(self, several: Sequence[SeriesKey]) -> None:
+        self._numbers = {series: at for at, series in enumerate(several)}
+        keys = mixed(np.array(several, np.int64).reshape(-1, 4), _SALT).view(np.int64)
+        self._by_key = {key: at for at, key in enumerate(keys.tolist())}
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def plain(self) -> list[Any] | None:
-        if not self.learns:
+    def saved(self) -> list[Any] | None:
+        if self.placement.holds:
             return None
         rows = [[window.size_us, window.shift_us, size, collects] for window, size, collects in self._rows]
-        tables = {name: table.tolist() for name, table in self.placement.tables().items()}
-        talk = [[[*key, links] for key, links in table.items()] for table in (self._heard, self._said)]
+        tables = {name: table.tolist() for name, table in self._tables().items()}
+        talk = [
+            [[side, *series, links] for (side, series), links in told.items()] for told in (self._heard, self._said)
+        ]
         return [list(self._numbers), rows, self._room, self._sampled_us, tables, self.placement.facts(), talk]
 
-    def restore(self, plain: list[Any] | None) -> None:
-        if plain is None:
+    def restore(self, saved: list[Any] | None) -> None:
+        if saved is None:
             return
-        names, rows, self._room, self._sampled_us, tables, facts, talk = plain
-        self._numbers = {column_from(name): at for at, name in enumerate(names)}
-        self._heard, self._said = ({(side, column_from(name)): links for side, name, links in one} for one in talk)
+        names, rows, self._room, self._sampled_us, tables, facts, talk = saved
+        self._name([(question, group, part, value) for question, group, part, value in names])
+        self._heard, self._said = ({(side, tuple(series)): links for side, *series, links in one} for one in talk)
         self._rows = [(Window(size_us, shift_us), size, collects) for size_us, shift_us, size, collects in rows]
         self.placement = self._make()
-        for name, table in self.placement.tables().items():
+        for name, table in self._tables().items():
             table[:] = np.array(tables[name], np.int64).reshape(table.shape)
         self.placement.recall(facts, np.arange(self._room))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from catchment.broker.aggregation.asking import Base
+import numpy as np
+import pyarrow as pa
+
 from catchment.broker.aggregation.clocks import NEVER
-from catchment.broker.aggregation.places import Group, Item, Place
-from catchment.broker.aggregation.shelves import Partial
-from catchment.broker.messages import WindowValue
+from catchment.broker.aggregation.places import Place
+from catchment.broker.aggregation.questions import Questions
+from catchment.broker.aggregation.timers import Item
 from catchment.broker.peers import HERE
-from catchment.model.errors import AggregateOverflowError
-from catchment.model.operators import Measure
-from catchment.model.results import exact_json, key_text, number_of
-from catchment.model.schema import Schema, Type
+from catchment.model.schema import Schema
 from catchment.model.subscription import Aggregate, Subscription
-from catchment.stages import part_of
+from catchment.stages import ANSWER_SCHEMA, Asker, ByCode, finish_windows, together
 
 __all__ = ["Edge", "Local"]
+
+Told = dict[str, pa.RecordBatch]
+"""Of each client, answers."""
 
 
 @dataclass(slots=True)
@@ -30,85 +32,102 @@ class Local:
     name: str
     sql: str
     wanted: Aggregate
+    question: int
     since_us: int = NEVER
     """Windows that begin earlier are left out: some events of theirs came before everyone knew of the subscription."""
     is_acknowledged: bool = False
-
-    def plain(self) -> list[Any]:
-        return [self.client, self.name, self.sql, self.since_us, self.is_acknowledged]
 
 
 class Edge(Place):
     """The windows of one topic that clients of this broker wait for."""
 
-    def __init__(self, schema: Schema, *, by_stride: bool, revises: bool) -> None:
-        super().__init__(HERE, by_stride=by_stride)
-        self._schema, self._tells_again = schema.with_implicit(), revises
+    def __init__(self, questions: Questions, *, by_stride: bool, revises: bool) -> None:
+        super().__init__(HERE, questions, by_stride=by_stride)
+        if by_stride:
+            self._received = self._own
+        self._revises = revises
         self.locals: dict[str, Local] = {}
         """By the id of the subscription."""
-        self.told: dict[tuple[str, Group, int], tuple[int, int]] = {}
-        """Of windows that were told of before they closed: with how many publications, and how often."""
+        self._told: dict[tuple[str, int, str], tuple[int, int]] = {}
+        """Of each subscription, window and group that was told of: with how many publications, and how often."""
 
     # -- something is due -------------------------------------------------------------------------------------------
 
-    def tell(self, item: Item, base: Base) -> Iterator[tuple[str, list[WindowValue], int]]:
-        """Of each subscription, its client, what is new of a window, and how many states it took to know it."""
-        key, group, number = item
-        shelf = self.shelves.get((key, group))
-        if shelf is None:
-            return
-        whole, states = shelf.of_window(base.window, number, base.parts)
-        if whole is None:
-            return
-        start_us, _ = base.window.bounds_us(number)
-        for name in base.sides.get(HERE, {}):
-            local = self.locals[name]
-            if not local.is_acknowledged or start_us < local.since_us:
-                continue
-            revision = 0
-            if self._tells_again:
-                publications, revision = self.told.get((name, group, number), (0, 0))
-                if publications == whole.publications:
-                    continue
-                self.told[name, group, number] = (whole.publications, revision + 1)
-            yield local.client, self._values(local, base, group, number, whole, revision), states
+    def finish_until(self, time_us: int) -> tuple[Told, int]:
+        """The answers of all windows that end up to a time, and how many there were."""
+        windows = self._windows(self._closed_us, time_us)
+        told = self._answers(windows)
+        self._close(time_us, windows)
+        if self._told:
+            closed_us = self._closed_us
+            ends = {name: local.wanted.window for name, local in self.locals.items()}
+            self._told = {key: one for key, one in self._told.items() if key[1] + ends[key[0]].size_us > closed_us}
+        return told, sum(map(len, windows.values()))
 
-    def _values(
-        self, local: Local, base: Base, group: Group, number: int, whole: Partial, revision: int
-    ) -> list[WindowValue]:
-        wanted, schema = local.wanted, self._schema
-        start_us, end_us = base.window.bounds_us(number)
-        keys = {key: key_text(value, schema[key]) for key, value in zip(wanted.group_keys, group, strict=True)}
-        results: dict[Measure, Any] = {}
-        problems: dict[Measure, str] = {}
-        for measure in wanted.measures:
-            part = part_of(measure, schema)
-            try:
-                results[measure] = measure.finish(whole.state(part), part.kind)
-            except AggregateOverflowError as error:
-                results[measure], problems[measure] = None, str(error)
+    def finish_items(self, items: Sequence[Item]) -> Told:
+        """The answers of some windows, as far as they are known."""
+        self.add_up()
+        questions = frozenset(key for key, _ in items)
+        whole = together([table.all_windows(questions) for table in self._tables()], self._names)
+        wanted = set(items)
+        chosen: ByCode = {}
+        for code, cells in whole.items():
+            ids = [self._names.instances[at].question.id for at in cells.instance.tolist()]
+            found = [(key, number) in wanted for key, number in zip(ids, cells.number.tolist(), strict=True)]
+            rows = np.flatnonzero(found)
+            if len(rows):
+                chosen[code] = cells.take(rows)
+        return self._answers(chosen)
 
-        def value_of(output: str, measure: Measure) -> WindowValue:
-            kind = measure.result(Type.INT if measure.attribute is None else schema[measure.attribute])
-            value = results[measure]
-            shown = number_of(value, kind), exact_json(value, kind), whole.publications, revision
-            return WindowValue(local.name, start_us, end_us, keys, output, *shown, problems.get(measure))
+    def _answers(self, windows: ByCode) -> Told:
+        if not windows:
+            return {}
+        finished = finish_windows(self._names.instances, self._names.texts, windows).answers
+        if not finished:
+            return {}
+        answers = pa.Table.from_batches(finished).sort_by([("window_end", "ascending"), ("subscription", "ascending")])
+        if self._revises:
+            answers = self._revised(answers)
+        return dict(self._by_client(answers.combine_chunks()))
 
-        if wanted.having is not None:
-            undecidable = [measure for measure in wanted.having_measures if measure in problems]
-            if undecidable:
-                return [value_of(str(undecidable[0]), undecidable[0])]
-            facts = {wanted.fact_of(measure): results[measure] for measure in wanted.having_measures}
-            facts.update(zip(wanted.group_keys, group, strict=True))
-            if not wanted.having.matches(facts):
-                return []
-        return [value_of(output.name, output.measure) for output in wanted.outputs]
+    def _revised(self, answers: pa.Table) -> pa.Table:
+        """What is news, with the number of its revision."""
+        names = answers.column("subscription").to_pylist()
+        starts = answers.column("window_start").cast(pa.int64()).to_pylist()
+        groups = [repr(sorted(group)) for group in answers.column("group").to_pylist()]
+        before = dict(self._told)
+        kept, revisions = [], []
+        rows = zip(names, starts, groups, answers.column("publications").to_pylist(), strict=True)
+        for row, (name, start_us, group, publications) in enumerate(rows):
+            known, revision = before.get((name, start_us, group), (0, 0))
+            if publications != known:
+                kept.append(row)
+                revisions.append(revision)
+                self._told[name, start_us, group] = (publications, revision + 1)
+        news = answers.take(pa.array(kept, pa.int64()))
+        at = ANSWER_SCHEMA.get_field_index("revision")
+        return news.set_column(at, ANSWER_SCHEMA.field(at), pa.array(revisions, pa.int32()))
 
-    def forget_until(self, closed_us: int, bases: Mapping[str, Base]) -> None:
-        super().forget_until(closed_us, bases)
-        for name, group, number in list(self.told):
-            if self.locals[name].wanted.window.bounds_us(number)[1] <= closed_us:
-                del self.told[name, group, number]
+    def _by_client(self, answers: pa.Table) -> Iterator[tuple[str, pa.RecordBatch]]:
+        encoded = answers.column("subscription").combine_chunks().dictionary_encode()
+        locals_ = [self.locals[name] for name in encoded.dictionary.to_pylist()]
+        names = pa.array([one.name for one in locals_], pa.string()).take(encoded.indices)
+        told = answers.set_column(0, ANSWER_SCHEMA.field(0), names)
+        for client in sorted({one.client for one in locals_}):
+            mine = pa.array([one.client == client for one in locals_]).take(encoded.indices)
+            for batch in told.filter(mine).combine_chunks().to_batches():
+                yield client, batch
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, key: str, local: Local) -> None:
+        self.locals[key] = local
+
+    def acknowledge(self, client: str, name: str) -> None:
+        for local in self.locals.values():
+            if (local.client, local.name) == (client, name):
+                local.is_acknowledged = True
+                self._look_again(local.question)
 
     def begin_after(self, latest_us: int, name: str | None = None) -> None:
         """Leave windows out that begin no later than an event which came in before everyone knew; of one, or of all.
@@ -121,21 +140,41 @@ class Edge(Place):
 
     def leave(self, name: str) -> None:
         """A subscription is no more."""
-        self.locals.pop(name, None)
-        self.told = {key: pair for key, pair in self.told.items() if key[0] != name}
+        local = self.locals.pop(name, None)
+        if local is not None:
+            self._told = {key: pair for key, pair in self._told.items() if key[0] != name}
+            self._look_again(local.question)
+
+    def _look_again(self, question: int) -> None:
+        """Let those ask a question whose subscriptions are acknowledged."""
+        known = self._questions.by_id.get(question)
+        view = None if known is None else known.views.get(HERE)
+        if view is not None:
+            view.question.askers[:] = [
+                Asker.of(
+                    one.wanted, view.question, self._questions.schema, key, 0,
+                    None if one.since_us == NEVER else one.since_us,
+                )
+                for key, one in self.locals.items()
+                if one.question == question and one.is_acknowledged
+            ]  # fmt: skip
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def plain(self, bases: Mapping[str, Base]) -> list[Any]:
-        subscriptions = [[name, local.plain()] for name, local in self.locals.items()]
-        told = [[[name, group, number], list(pair)] for (name, group, number), pair in self.told.items()]
-        return [super().plain(bases), subscriptions, told]
+    def saved(self) -> list[Any]:
+        locals_ = [
+            [key, one.client, one.name, one.sql, one.question, one.since_us, one.is_acknowledged]
+            for key, one in self.locals.items()
+        ]
+        return [super().saved(), locals_, [[*key, *pair] for key, pair in self._told.items()]]
 
-    def restore(self, plain: list[Any], schemas: Mapping[str, Schema]) -> None:
-        shelves, subscriptions, told = plain
-        self.restore_shelves(shelves)
-        for key, (client, name, sql, since_us, is_acknowledged) in subscriptions:
+    def recall(self, saved: list[Any], schemas: Mapping[str, Schema]) -> None:
+        place, locals_, told = saved
+        self.restore(place)
+        for key, client, name, sql, question, since_us, is_acknowledged in locals_:
             wanted = Subscription(name, sql=sql).within(schemas).aggregate
             assert wanted is not None
-            self.locals[key] = Local(client, name, sql, wanted, since_us, is_acknowledged)
-        self.told = {(name, tuple(group), number): (pair[0], pair[1]) for (name, group, number), pair in told}
+            self.locals[key] = Local(client, name, sql, wanted, question, since_us, is_acknowledged)
+        for question in {one.question for one in self.locals.values()}:
+            self._look_again(question)
+        self._told = {(name, start, group): (count, again) for name, start, group, count, again in told}

@@ -1,190 +1,462 @@
-"""Where partials grow until their time comes: before each link, and for the clients here."""
+"""Where partials grow until their time comes: before each link, and for the clients here.
+
+Rule 1: publications wait as they came until somebody needs their cells, so that many are added up at once.
+Rule 2: what was told is told again only with revisions, and then only what came since.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import Any
 
-from catchment.broker.aggregation.asking import Base
-from catchment.broker.aggregation.shelves import Partial, Shelf
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from catchment.broker.aggregation.clocks import FOR_EVER, NEVER
+from catchment.broker.aggregation.questions import Questions, View
+from catchment.broker.aggregation.timers import Item, Timers
+from catchment.matching import RowsBySlot, rows_by_slot
 from catchment.model.window import Window
+from catchment.overlay.placement import VALUE_BYTES
+from catchment.stages import (
+    PARTIAL_BYTES,
+    ByCode,
+    Cells,
+    Names,
+    OpenCells,
+    Question,
+    collected_values,
+    together,
+)
 
-__all__ = ["Agenda", "Due", "Group", "Item", "Place", "Wanted"]
+__all__ = ["Outlet", "Pairs", "Place", "weight_of"]
 
-Group = tuple[Any, ...]
-Item = tuple[str, Group, int]
-"""A base, a group, and the number of a window or stride."""
-Due = list[tuple[int, Item]]
-"""Ends, and what is to be told then."""
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+WAITING_MAX = 1 << 16
+"""Pairs of publications and questions that may wait to be added up."""
+GROUPS_SPARE = 1_000
+"""Groups that may be known besides those of open cells."""
 
 
-class Agenda:
-    """What is due when: in event time, and with revisions also by the clock."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Publications, and the questions that want them."""
 
-    def __init__(self) -> None:
-        self.ends: dict[int, dict[Item, None]] = {}
-        self.timers: dict[Item, int] = {}
-        # Heaps, in which what is no longer so may stay until it comes up.
-        self._ends: list[int] = []
-        self._timers: list[tuple[int, int, Item]] = []
-        self._set = 0
+    events: pa.RecordBatch
+    rows: Ints
+    numbers: Ints
+    """Of questions."""
 
-    def add(self, end_us: int, item: Item) -> None:
-        if end_us not in self.ends:
-            self.ends[end_us] = {}
-            heappush(self._ends, end_us)
-        self.ends[end_us][item] = None
+    def where(self, chosen: Bools) -> Pairs:
+        return self if chosen.all() else Pairs(self.events, self.rows[chosen], self.numbers[chosen])
 
-    def first_end_us(self) -> int | None:
-        while self._ends and self._ends[0] not in self.ends:
-            heappop(self._ends)
-        return self._ends[0] if self._ends else None
-
-    def until(self, time_us: int) -> list[tuple[int, list[Item]]]:
-        """Take out what ends up to a time, in order."""
-        found: list[tuple[int, list[Item]]] = []
-        while (end_us := self.first_end_us()) is not None and end_us <= time_us:
-            found.append((end_us, list(self.ends.pop(end_us))))
-            for item in found[-1][1]:
-                self.timers.pop(item, None)
-        return found
-
-    def wake(self, item: Item, at_us: int) -> bool:
-        """Set a timer, unless there is one; whether none is sooner."""
-        if item in self.timers:
-            return False
-        soonest_us = self.soonest_us()
-        self.timers[item] = at_us
-        self._set += 1
-        heappush(self._timers, (at_us, self._set, item))
-        return soonest_us is None or at_us < soonest_us
-
-    def soonest_us(self) -> int | None:
-        """When the next timer ends."""
-        while self._timers and self.timers.get(self._timers[0][2]) != self._timers[0][0]:
-            heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
-
-    def expired(self, now_us: int) -> list[Item]:
-        """Take out the timers whose time has come."""
-        found = []
-        while (at_us := self.soonest_us()) is not None and at_us <= now_us:
-            item = heappop(self._timers)[2]
-            del self.timers[item]
-            found.append(item)
-        return found
-
-    def forget(self, key: str) -> None:
-        for items in self.ends.values():
-            for item in [item for item in items if item[0] == key]:
-                del items[item]
-        self.ends = {end_us: items for end_us, items in self.ends.items() if items}
-        self.timers = {item: at_us for item, at_us in self.timers.items() if item[0] != key}
-
-    def plain(self) -> list[Any]:
-        ends = [[end_us, list(items)] for end_us, items in self.ends.items()]
-        return [ends, [[item, at_us] for item, at_us in self.timers.items()]]
+    def saved(self, questions: Questions) -> list[Any]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.events.schema) as writer:
+            writer.write_batch(self.events)
+        ids = questions.tables.ids[self.numbers]
+        return [sink.getvalue().to_pybytes(), self.rows.tobytes(), ids.tobytes()]
 
     @classmethod
-    def from_plain(cls, plain: list[Any]) -> Agenda:
-        agenda = cls()
-        ends, timers = plain
-        for end_us, items in ends:
-            for one in items:
-                agenda.add(end_us, _item(one))
-        for one, at_us in timers:
-            agenda.wake(_item(one), at_us)
-        return agenda
-
-
-def _item(plain: list[Any]) -> Item:
-    key, group, number = plain
-    return key, tuple(group), number
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A publication is wanted by a base, in a slice and group."""
-
-    key: str
-    group: Group
-    slice: int
+    def restored(cls, saved: Sequence[bytes], questions: Questions) -> Pairs:
+        events, rows, ids = saved
+        with pa.ipc.open_stream(events) as reader:
+            batch = reader.read_next_batch()
+        numbers = [questions.by_id[key].number for key in np.frombuffer(ids, np.int64).tolist()]
+        return cls(batch, np.frombuffer(rows, np.int64), np.array(numbers, np.int64))
 
 
 class Place:
-    """The partials of one topic that wait on one side, by base and group, and when they are due."""
+    """The partials of one topic that wait on one side."""
 
-    def __init__(self, side: str, *, by_stride: bool) -> None:
-        self.side, self._by_stride = side, by_stride
-        self.shelves: dict[tuple[str, Group], Shelf] = {}
-        self.agenda = Agenda()
+    def __init__(self, side: str, questions: Questions, *, by_stride: bool) -> None:
+        self.side, self._questions, self._by_stride = side, questions, by_stride
+        self._names = Names()
+        self._own = OpenCells(self._names)
+        """By slice, of publications."""
+        self._received = OpenCells(self._names, by_window=not by_stride)
+        """Of partials that have come, by slice or by window; and of what was absorbed after its window was told of."""
+        self.timers = Timers()
+        self._closed_us = NEVER
+        """Up to where all was told."""
+        self._waiting: list[Pairs] = []
+        self._waiting_count = 0
+        self._waiting_end_us = FOR_EVER
+        self._cells_end_us: int | None = FOR_EVER
+        """The first end that cells wait for; None if that has to be looked for."""
 
     # -- something comes --------------------------------------------------------------------------------------------
 
-    def add(self, base: Base, wanted: Wanted, values: Mapping[str, Any]) -> Due:
-        """Add a publication to its slice; what that is due for, if that is news."""
-        shelf = self.shelves.setdefault((wanted.key, wanted.group), Shelf())
-        is_new = shelf.add(base.window, wanted.slice, base.views[self.side].parts, values)
-        if not is_new and not self._tells_again:
+    def add(self, pairs: Pairs, first_end_us: int) -> None:
+        """Publications have come that belong into partials here; `first_end_us` is the first end of their windows."""
+        self._waiting.append(pairs)
+        self._waiting_count += len(pairs.rows)
+        self._waiting_end_us = min(self._waiting_end_us, first_end_us)
+        if self._waiting_count > WAITING_MAX:
+            self.add_up()
+
+    def add_up(self) -> list[Cells]:
+        """Make cells of the publications that wait; return them."""
+        if not self._waiting:
             return []
-        return self._note(base, wanted.group, self._numbers(base.window, [wanted.slice]))
+        waiting, self._waiting = self._waiting, []
+        self._waiting_count, self._waiting_end_us = 0, FOR_EVER
+        plan = self._questions.plan(self.side)
+        batch, rows, numbers = _joined(
+            waiting, ["ts", *(name for name in plan.schema if name != "ts")], self._questions
+        )
+        matched: RowsBySlot = rows_by_slot(rows, numbers, len(plan.asked_offsets) - 1)
+        self._cells_end_us = None
+        return self._own.add_events(plan, batch, matched)
 
-    def receive(self, base: Base, group: Group, number: int, slices: Mapping[int, Partial]) -> Due:
-        """A partial has come: of a window, or of the slices of a stride; what that is due for."""
-        shelf = self.shelves.setdefault((base.key, group), Shelf())
-        parts = {part.id: part for part in base.views[self.side].parts}
-        for place, partial in slices.items():
-            shelf.put(shelf.received if self._by_stride else shelf.windows, place, partial, parts)
-        return self._note(base, group, self._numbers(base.window, slices) if self._by_stride else [number])
-
-    def _note(self, base: Base, group: Group, numbers: Iterable[int]) -> Due:
-        found = [(self._end_us(base.window, number), (base.key, group, number)) for number in numbers]
-        for end_us, item in found:
-            self.agenda.add(end_us, item)
+    def receive(self, rows: pa.RecordBatch) -> list[Cells]:
+        """Partials have come; return their cells."""
+        found = self._received.add_rows(rows, self._questions.questions_at(self.side))
+        self._cells_end_us = None
         return found
 
-    _tells_again = False
-    """Whether what was told once is told again when more comes."""
+    def ends_us(self, cells: Cells) -> Ints:
+        """The first end that each cell of a partial that has come waits for."""
+        return self._received.ends_us(cells)
 
-    def _numbers(self, window: Window, slices: Iterable[int]) -> Iterable[int]:
-        """What some slices are told in: here, windows."""
-        return dict.fromkeys(number for one in slices for number in window.windows_of_slice(one))
+    def items_of(self, cells: Cells) -> set[tuple[Item, int]]:
+        """What some cells that have come are told in, and when that ends."""
+        return self._items(cells, by_window=not self._by_stride)
 
-    def _end_us(self, window: Window, number: int) -> int:
-        return window.bounds_us(number)[1]
+    def items_of_pairs(self, pairs: Pairs, times: Ints) -> set[tuple[Item, int]]:
+        """What some publications are told in, and when that ends."""
+        tables = self._questions.tables
+        slices = tables.windows[pairs.numbers].slice_of(times[pairs.rows])
+        ids = tables.ids[pairs.numbers]
+        distinct = set(zip(ids.tolist(), slices.tolist(), strict=True))
+        return {one for key, at in distinct for one in self._told_in(key, self._questions.by_id[key].window, at)}
 
-    def weight_bytes(self, bases: Mapping[str, Base]) -> int:
-        """About what it takes to keep all this."""
-        return sum(shelf.weight_bytes(bases[key].parts) for (key, _), shelf in self.shelves.items() if key in bases)
+    def _items(self, cells: Cells, *, by_window: bool) -> set[tuple[Item, int]]:
+        found = set()
+        for at, number in set(zip(cells.instance.tolist(), cells.number.tolist(), strict=True)):
+            question = self._names.instances[at].question
+            window = question.layout.window
+            if by_window:
+                found.add(((question.id, number), window.end_us(number)))
+            else:
+                found |= set(self._told_in(question.id, window, number))
+        return found
+
+    def _told_in(self, question: int, window: Window, number: int) -> Iterable[tuple[Item, int]]:
+        """What a slice is told in: here, windows."""
+        return [((question, one), window.end_us(one)) for one in window.windows_of_slice(number)]
 
     # -- something is over ------------------------------------------------------------------------------------------
 
     def first_end_us(self) -> int | None:
         """The first end that something waits for."""
-        return self.agenda.first_end_us()
+        if self._cells_end_us is None:
+            ends = [table.first_end_us(self._closed_us) for table in self._tables()]
+            self._cells_end_us = min((one for one in ends if one is not None), default=FOR_EVER)
+        found = min(self._cells_end_us, self._waiting_end_us)
+        return None if found == FOR_EVER else found
 
-    def forget_until(self, closed_us: int, bases: Mapping[str, Base]) -> None:
-        """Leave out what belongs to windows that are closed."""
-        for key, group in list(self.shelves):
-            base = bases.get(key)
-            if base is None or self.shelves[key, group].forget(base.window, closed_us):
-                del self.shelves[key, group]
+    def _tables(self) -> tuple[OpenCells, ...]:
+        return (self._own,) if self._received is self._own else (self._own, self._received)
 
-    def forget(self, key: str) -> None:
-        """Nobody asks for a base any more on this side."""
-        for name in [name for name in self.shelves if name[0] == key]:
-            del self.shelves[name]
-        self.agenda.forget(key)
+    def _windows(self, after_us: int, until_us: int) -> ByCode:
+        self.add_up()
+        return together([table.windows(after_us, until_us) for table in self._tables()], self._names)
+
+    def _close(self, time_us: int, told: ByCode) -> None:
+        """Forget what belongs to windows that are closed."""
+        if time_us == FOR_EVER:
+            # Nobody publishes: what comes later belongs to later windows than those that were told.
+            time_us = self._last_end_us(told)
+        self._closed_us = max(self._closed_us, time_us)
+        for table in self._tables():
+            table.forget_until(self._closed_us)
+        self._forget_groups()
+        self.timers.drop([item for item in self.timers.items() if self._is_over(item)])
+        self._cells_end_us = None
+
+    def _last_end_us(self, windows: ByCode) -> int:
+        ends: list[int] = [int(self._names.shapes[one.instance].end_us(one.number).max()) for one in windows.values()]
+        return max(ends, default=NEVER)
+
+    @property
+    def closed_us(self) -> int:
+        """Up to where all was told."""
+        return self._closed_us
+
+    def _is_over(self, item: Item) -> bool:
+        known = self._questions.by_id.get(item[0])
+        return known is not None and bool(known.window.end_us(item[1]) <= self._closed_us)
+
+    def _forget_groups(self) -> None:
+        """Forget groups that nobody has any more, now and then."""
+        cells = sum(map(len, self._tables()))
+        if self._names.group_count > GROUPS_SPARE + 2 * cells:
+            used = np.unique(np.concatenate([table.used_groups() for table in self._tables()]))
+            places = self._names.keep_groups(used)
+            for table in self._tables():
+                table.renumber_groups(places)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes to keep all this."""
+        waiting: int = sum(one.events.nbytes // max(one.events.num_rows, 1) * len(one.rows) for one in self._waiting)
+        return sum(table.size_bytes for table in self._tables()) + waiting
+
+    @property
+    def size(self) -> int:
+        """How many cells and waiting pairs there are."""
+        return sum(map(len, self._tables())) + sum(len(one.rows) for one in self._waiting)
+
+    # -- others ask than before ---------------------------------------------------------------------------------------
+
+    def asked_for(self, question: Question, before: int) -> None:
+        """Parts of a question behind the first ones are asked for from now on; called when all was added up."""
+        if before:
+            for table in self._tables():
+                table.add_parts(question, before)
+
+    def forget(self, question: int, number: int, kept: Iterable[int] = ()) -> None:
+        """Nobody asks for a question any more on this side, or only for some of its parts."""
+        parts = list(kept)
+        places = self._names.forget(question, parts)
+        for table in self._tables():
+            table.renumber(places)
+        if not parts:
+            left = [pairs.where(pairs.numbers != number) for pairs in self._waiting]
+            self._waiting = [pairs for pairs in left if len(pairs.rows)]
+            self._waiting_count = sum(len(pairs.rows) for pairs in self._waiting)
+            self.timers.forget(question)
+        self._cells_end_us = None
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def plain(self, bases: Mapping[str, Base]) -> list[Any]:
-        known = [(key, group, shelf) for (key, group), shelf in self.shelves.items() if key in bases]
-        return [[[key, group, shelf.plain(bases[key].parts)] for key, group, shelf in known], self.agenda.plain()]
+    def saved(self) -> list[Any]:
+        return [
+            self._names.saved(),
+            [table.saved() for table in self._tables()],
+            [pairs.saved(self._questions) for pairs in self._waiting],
+            [self._closed_us, self._waiting_end_us],
+            self.timers.saved(),
+        ]
 
-    def restore_shelves(self, plain: list[Any]) -> None:
-        shelves, agenda = plain
-        self.shelves = {(key, tuple(group)): Shelf.from_plain(shelf) for key, group, shelf in shelves}
-        self.agenda = Agenda.from_plain(agenda)
+    def restore(self, saved: list[Any]) -> None:
+        names, tables, waiting, (self._closed_us, self._waiting_end_us), timers = saved
+        self._names.restore(names, self._questions.questions_at(self.side))
+        for table, one in zip(self._tables(), tables, strict=True):
+            table.restore(one)
+        self._waiting = [Pairs.restored(one, self._questions) for one in waiting]
+        self._waiting_count = sum(len(pairs.rows) for pairs in self._waiting)
+        self.timers.restore(timers)
+        self._cells_end_us = None
+
+
+class Outlet(Place):
+    """What is to be told to one neighbour."""
+
+    def __init__(self, side: str, questions: Questions, *, by_stride: bool) -> None:
+        super().__init__(side, questions, by_stride=by_stride)
+        self.promised_us = NEVER
+        self._told: set[Item] = set()
+        """The windows that were told of before they closed."""
+
+    def _told_in(self, question: int, window: Window, number: int) -> Iterable[tuple[Item, int]]:
+        if not self._by_stride:
+            return super()._told_in(question, window, number)
+        stride = window.stride_of(number)
+        return [((question, stride), window.stride_end_us(stride))]
+
+    def _is_over(self, item: Item) -> bool:
+        known = self._questions.by_id.get(item[0])
+        if known is None or not self._by_stride:
+            return super()._is_over(item)
+        return known.window.stride_end_us(item[1]) <= self._closed_us
+
+    def add_up(self) -> list[Cells]:
+        found = super().add_up()
+        if self._told:
+            self._received.add(one for one in map(self._of_told_windows, found) if one is not None)
+        return found
+
+    def _of_told_windows(self, cells: Cells) -> Cells | None:
+        """What new cells of slices mean for windows that were told of already."""
+        rows, numbers = [], []
+        for row, (at, number) in enumerate(zip(cells.instance.tolist(), cells.number.tolist(), strict=True)):
+            question = self._names.instances[at].question
+            for one in question.layout.window.windows_of_slice(number):
+                if (question.id, one) in self._told:
+                    rows.append(row)
+                    numbers.append(one)
+        return cells.take(np.array(rows, np.int64)).numbered(np.array(numbers, np.int64)) if rows else None
+
+    def _last_end_us(self, windows: ByCode) -> int:
+        if not self._by_stride:
+            return super()._last_end_us(windows)
+        return max((int(self._own.ends_us(one).max()) for one in windows.values()), default=NEVER)
+
+    def take_until(self, time_us: int) -> ByCode:
+        """All that ends up to a time and was not told before."""
+        if self._by_stride:
+            self.add_up()
+            found = together([table.ended(time_us) for table in self._tables()], self._names)
+            for table in self._tables():
+                table.forget_ended(time_us)
+        else:
+            self.add_up()
+            own = self._own.windows(self._closed_us, time_us)
+            if self._told:
+                own = _chosen(own, lambda cells: ~self._is_in(cells, self._told))
+            found = together([own, self._received.ended(time_us)], self._names)
+        self._close(time_us, found)
+        self._told = {item for item in self._told if not self._is_over(item)}
+        return found
+
+    def take_items(self, items: Sequence[Item]) -> ByCode:
+        """What is known of some windows or strides and was not told before."""
+        self.add_up()
+        wanted = frozenset(items)
+        self._cells_end_us = None
+        if self._by_stride:
+            found = [table.where(lambda cells: self._is_in(cells, wanted, by_stride=True)) for table in self._tables()]
+            for table in self._tables():
+                table.keep(lambda cells: ~self._is_in(cells, wanted, by_stride=True))
+            return together(found, self._names)
+        fresh = wanted - self._told
+        own = self._own.all_windows(frozenset(key for key, _ in fresh)) if fresh else {}
+        own = _chosen(own, lambda cells: self._is_in(cells, fresh))
+        late = self._received.where(lambda cells: self._is_in(cells, wanted))
+        self._received.keep(lambda cells: ~self._is_in(cells, wanted))
+        self._told |= wanted
+        return together([own, late], self._names)
+
+    def _is_in(self, cells: Cells, items: Iterable[Item], *, by_stride: bool = False) -> Bools:
+        wanted = set(items)
+        found = []
+        for at, number in zip(cells.instance.tolist(), cells.number.tolist(), strict=True):
+            question = self._names.instances[at].question
+            one = question.layout.window.stride_of(number) if by_stride else number
+            found.append((question.id, one) in wanted)
+        return np.array(found, np.bool_)
+
+    def pieces(self, cells: ByCode, bytes_max: int) -> list[pa.RecordBatch]:
+        """Cells as rows of partials."""
+        return self._own.pieces(cells, bytes_max)
+
+    def weight(self, cells: ByCode) -> tuple[int, int]:
+        """How many messages some cells count as, and their bytes."""
+        return weight_of(cells, self._names, self._questions.views_at(self.side), by_stride=self._by_stride)
+
+    # -- what a placement asks ----------------------------------------------------------------------------------------
+
+    def sure_strides(self, end_us: int) -> tuple[list[Ints], list[Ints]]:
+        """The cells that are sure to be told: rows of (question, group, part, value, stride).
+
+        Of what came from further up, that is known when its stride has ended.
+        """
+        self.add_up()
+        received = self._received.ended(end_us)
+        return _wants(self._own.merged(), self._names), _wants(received, self._names)
+
+    def forget(self, question: int, number: int, kept: Iterable[int] = ()) -> None:
+        parts = list(kept)
+        super().forget(question, number, parts)
+        if not parts:
+            self._told = {item for item in self._told if item[0] != question}
+
+    def saved(self) -> list[Any]:
+        return [super().saved(), self.promised_us, sorted(self._told)]
+
+    def restore(self, saved: list[Any]) -> None:
+        place, self.promised_us, told = saved
+        super().restore(place)
+        self._told = {(question, number) for question, number in told}
+
+
+def _joined(several: Sequence[Pairs], names: Sequence[str], questions: Questions) -> tuple[pa.RecordBatch, Ints, Ints]:
+    """Some columns of all events, and the pairs with rows counted through."""
+    schema = pa.schema([(name, questions.schema[name].arrow) for name in names])
+    batches, rows, first = [], [], 0
+    for one in several:
+        there = one.events.schema.names
+        columns = [
+            one.events.column(name).cast(kind) if name in there else pa.nulls(one.events.num_rows, kind)
+            for name, kind in zip(names, schema.types, strict=True)
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        rows.append(one.rows + first)
+        first += one.events.num_rows
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return batch, np.concatenate(rows), np.concatenate([one.numbers for one in several])
+
+
+def _chosen(cells: ByCode, wanted: Callable[[Cells], Bools]) -> ByCode:
+    found = {code: one.take(np.flatnonzero(wanted(one))) for code, one in cells.items()}
+    return {code: one for code, one in found.items() if len(one)}
+
+
+def _wants(cells: ByCode, names: Names) -> list[Ints]:
+    """What `wants_of` would say of the publications in some cells, and the stride."""
+    found = []
+    for one in cells.values():
+        shapes = names.shapes[one.instance]
+        strides = np.asarray(shapes.stride_of(one.number))
+        for at in np.unique(one.instance).tolist():
+            instance = names.instances[at]
+            rows = np.flatnonzero(one.instance == at)
+            grouped = bool(instance.question.layout.group_keys)
+            groups = names.group_hashes(one.group[rows]) if grouped else np.zeros(len(rows), np.int64)
+            if instance.position == 0:
+                nothing = np.full(len(rows), -1, np.int64)
+                ids = np.full(len(rows), instance.question.id)
+                found.append(np.column_stack([ids, groups, nothing, nothing, strides[rows]]))
+            values = collected_values(instance.part)
+            if values is not None:
+                for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
+                    missing = one.count[row] < one.publications[row]
+                    for value in values(one.blobs[row], bool(missing)).tolist():
+                        part = instance.question.id, group, instance.part.id, value, strides[row]
+                        found.append(np.array([part], np.int64))
+    return found
+
+
+def weight_of(cells: ByCode, names: Names, views: Mapping[int, View], *, by_stride: bool) -> tuple[int, int]:
+    """How many messages some partials count as, and their bytes; every collected value is a message."""
+    messages = size = 0
+    for one in cells.values():
+        units = np.asarray(names.shapes[one.instance].stride_of(one.number)) if by_stride else one.number
+        new = np.ones(len(one), np.bool_)
+        new[1:] = (np.diff(one.instance) != 0) | (np.diff(one.group) != 0) | (np.diff(units) != 0)
+        counts = np.bincount(one.instance[new], minlength=len(names.instances))
+        for at in np.flatnonzero(counts).tolist():
+            instance, count = names.instances[at], int(counts[at])
+            view = views[instance.question.id]
+            if instance.position == 0 and view.is_plain:
+                messages += count
+                size += count * view.size_bytes
+            if instance.part in view.collected:
+                mine = one.instance == at
+                starts = np.flatnonzero(new[mine])
+                values = _values_of(instance.part, one.take(np.flatnonzero(mine)), starts)
+                messages += values
+                each = PARTIAL_BYTES * count + VALUE_BYTES * values
+                size += each if instance.part.state == "values" else PARTIAL_BYTES * values
+    return messages, size
+
+
+def _values_of(part: Any, cells: Cells, starts: Ints) -> int:
+    """How many values partials hold that begin at some cells; a missing one counts as well."""
+    if part.state == "values":
+        return int(cells.publications.sum())
+    hashes = collected_values(part)
+    assert hashes is not None
+    total = 0
+    for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(cells)], strict=True):
+        found: set[int] = set()
+        for row in range(begin, end):
+            found |= set(hashes(cells.blobs[row], bool(cells.count[row] < cells.publications[row])).tolist())
+        total += len(found)
+    return total

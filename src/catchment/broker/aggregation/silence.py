@@ -11,7 +11,7 @@ from typing import Any
 
 from catchment.broker.advice import At
 from catchment.broker.aggregation.clocks import NEVER, Clock
-from catchment.broker.aggregation.waiting import timer_key
+from catchment.broker.aggregation.timers import timer_key
 from catchment.broker.peers import HERE
 
 __all__ = ["Silence"]
@@ -84,8 +84,8 @@ class Silence:
         clock.go_on()
         return True
 
-    def plain(self) -> list[Any]:
+    def saved(self) -> list[Any]:
         return [self._watching, self._sought, self._wanted]
 
-    def restore(self, plain: list[Any]) -> None:
-        self._watching, self._sought, self._wanted = plain
+    def restore(self, saved: list[Any]) -> None:
+        self._watching, self._sought, self._wanted = saved

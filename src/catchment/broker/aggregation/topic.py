@@ -8,34 +8,35 @@ Rule 3: with revisions, things are also told by the clock before anyone has prom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.advice import At
-from catchment.broker.aggregation.asking import Asked, Base, Bases
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end_us
-from catchment.broker.aggregation.crossing import HOLDING, Batch, Crossing, Wants
+from catchment.broker.aggregation.crossing import Arrived, Crossing
 from catchment.broker.aggregation.deciding import Deciding
-from catchment.broker.aggregation.edges import Edge
+from catchment.broker.aggregation.edges import Edge, Told
+from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.options import AggregationOptions
-from catchment.broker.aggregation.outlets import Outlet
-from catchment.broker.aggregation.places import Item, Place, Wanted
-from catchment.broker.aggregation.rows import Rows, marks_by_row
-from catchment.broker.aggregation.shelves import Partial, Received
+from catchment.broker.aggregation.places import Outlet, Pairs, Place
+from catchment.broker.aggregation.questions import Asked, Questions
 from catchment.broker.aggregation.silence import Silence
-from catchment.broker.aggregation.waiting import Waiting, timer_key
+from catchment.broker.aggregation.timers import HOLDING, Item, WaitingTimes, timer_key
 from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.schema import Schema
+from catchment.stages import ByCode, misfits, partials_from_bytes, partials_to_bytes
 
 __all__ = ["Topic"]
 
+Ints = npt.NDArray[np.int64]
 _GONE_MAX = 1_000
+FLOW_BYTES_MAX = 400_000
+"""About how large a message with partials may be; more of them go in several."""
 
 
 TOO_MUCH = "open windows that take more memory than they may"
@@ -49,41 +50,55 @@ class Topic:
     def __init__(
         self, name: str, schema: Schema, options: AggregationOptions, broker: str, neighbours: Sequence[str]
     ) -> None:
-        self.name, self._schema = name, schema
+        self.name, self._revises = name, options.revises
         by_stride = options.strategy().grain == "stride"
-        self.bases = Bases(schema, by_stride=by_stride)
+        self.questions = Questions(name, schema, by_stride=by_stride)
         self.clock = Clock(options.lateness_us, options.idle_after_us)
-        self.edge = Edge(schema, by_stride=by_stride, revises=options.revises)
-        self.outlets = {side: Outlet(side, by_stride=by_stride) for side in neighbours}
+        self.edge = Edge(self.questions, by_stride=by_stride, revises=options.revises)
+        self.outlets = {side: Outlet(side, self.questions, by_stride=by_stride) for side in neighbours}
         self.silence = Silence(name, self.clock, options.idle_after_us, self._open_ends)
-        self._waiting = Waiting(name, broker, options)
+        self._waiting_times = WaitingTimes(broker, options)
         self.deciding = self.crossing = None
         if neighbours:
             self.deciding = Deciding(options.strategy(), broker, neighbours)
-            self.crossing = Crossing(name, schema, self.bases, self.outlets, self.deciding, self._waiting)
+            self.crossing = Crossing(name, self.questions, self.outlets, self.deciding)
         self.known_to: dict[str, set[str]] = {side: set() for side in neighbours}
         """The subscriptions that each neighbour knows from here."""
-        self._gone: dict[str, None] = {}
+        self._gone: dict[int, None] = {}
         self._memory_bytes_max, self._unweighed = options.memory_bytes_max, 0
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
-    def add(self, asked: Asked, side: str) -> None:
-        self._gone.pop(self.bases.add(asked, side).key, None)
+    def add(self, asked: Asked, side: str) -> int:
+        """Somebody asks; return the id of the question."""
+        place = self._place(side)
+        # What has come so far is not counted for parts that are new.
+        place.add_up()
+        question = self.questions.question_of(asked)
+        known = self.questions.by_id.get(question.id)
+        before = len(known.views[side].question.parts) if known is not None and side in known.views else 0
+        known = self.questions.add(asked, side)
+        place.asked_for(known.views[side].question, before)
+        self._gone.pop(known.id, None)
+        return known.id
 
     def remove(self, name: str) -> None:
         """A subscription is no more, and its open windows with it."""
-        base, side = self.bases.remove(name)
+        place = self._place(self.questions.sides[name])
+        place.add_up()
+        known, side = self.questions.remove(name)
+        view = known.views.get(side)
+        place.forget(known.id, known.number, () if view is None else [part.id for part in view.question.parts])
         self.edge.leave(name)
-        if side not in base.sides:
-            self._place(side).forget(base.key)
-        if not base.sides:
-            self._waiting.forget(base.key)
-            self._gone[base.key] = None
+        if view is None and self.crossing is not None and side != HERE:
+            self.crossing.forget(side, known.number)
+        if not known.views:
+            self._waiting_times.forget(known.id)
+            self._gone[known.id] = None
             while len(self._gone) > _GONE_MAX:
                 del self._gone[next(iter(self._gone))]
             if self.deciding is not None:
-                self.deciding.forget(self.bases.by_key)
+                self.deciding.forget(self.questions.by_id)
 
     def _place(self, side: str) -> Place:
         return self.edge if side == HERE else self.outlets[side]
@@ -117,7 +132,7 @@ class Topic:
         advertisers = at.advertisers(self.name)
         ends = [self.clock.closed_us]
         for side in (HERE, *self.outlets):
-            windows = self.bases.windows_at(side)
+            windows = self.questions.windows_at(side)
             time_us = self.clock.watermark_us(advertisers, at.neighbours, side, latest_us=latest_us)
             if windows and time_us < FOR_EVER:
                 ends.append(last_end_us(windows, time_us))
@@ -125,98 +140,140 @@ class Topic:
 
     def take_in(self, at: At, events: pa.RecordBatch, matched: Matched, upstream: str) -> Matched:
         """Add publications up, hold them back, or let them go on: where they go as they are, and with which marks."""
-        attached: dict[str, Any] | None = at.attached if upstream in at.neighbours else None
-        if not self.bases and attached is None:
+        notes = at.notes if upstream in at.neighbours else None
+        if not self.questions and notes is None:
             return matched
-        served = marks_by_row(attached)
-        held_until_us: int | None = None if attached is None else attached["held"]
-        was_held = held_until_us is not None
-        # What was held back goes on for aggregates alone: others have it already.
-        regular = Matched(extras=matched.extras) if was_held else matched
-        rows = Rows(events)
+        marks = self._marks(at, notes, upstream)
+        regular = matched if marks.held_us is None else _without(matched, marks.held_us > NEVER)
+        times_us = events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
         self._weigh(at, events.num_rows)
-        self.clock.see(max(rows.times), at.now_us)
-        batch = Batch.of(events, rows, self._wants(rows, events, served), served, held_until_us)
-        self._add_here(at, batch)
-        onwards = regular if self.crossing is None else self.crossing.offer(at, batch, regular, upstream)
-        for row, several in batch.wants.items():
-            for base, wanted in several:
-                self._waiting.observe(base, rows.times[row], wanted, at.now_us, was_held=was_held)
+        self.clock.see(int(times_us.max()), at.now_us)
+        arrived = self._arrived(events, times_us, marks)
+        here = self.questions.at_side(HERE)[arrived.pairs.numbers]
+        if here.any():
+            self.edge.add(arrived.pairs.where(here), int(arrived.ends_us[here].min()))
+            at.spend("add", int(here.sum()))
+        onwards = regular
+        absorbed: dict[str, npt.NDArray[np.bool_]] = {}
+        if self.crossing is not None:
+            onwards, absorbed = self.crossing.offer(at, arrived, regular, upstream)
+        if self._revises:
+            self._set_timers(at, arrived, {HERE: here, **absorbed})
         return onwards
+
+    def _marks(self, at: At, notes: Mapping[str, pa.Array] | None, sender: str) -> Marks:
+        try:
+            return Marks.of(notes)
+        except Exception as error:  # whatever a neighbour says: nothing of it is taken
+            at.report("marks that do not fit", f"from {sender}: {type(error).__name__}: {error}")
+            return Marks.none()
+
+    def _arrived(self, events: pa.RecordBatch, times_us: Ints, marks: Marks) -> Arrived:
+        """Find out who wants publications and does not have them yet."""
+        rows, numbers = self.questions.match(events, times_us)
+        tables = self.questions.tables
+        if len(marks.rows) and len(rows):
+            known = self.questions.by_id
+            of_known = np.array([key in known for key in marks.questions.tolist()], np.bool_)
+            served = [known[key].number for key in marks.questions[of_known].tolist()]
+            width = len(tables.ids)
+            has = np.isin(rows * width + numbers, marks.rows[of_known] * width + np.array(served, np.int64))
+            rows, numbers = rows[~has], numbers[~has]
+        ends_us = np.asarray(tables.windows[numbers].next_end_us(times_us[rows]))
+        return Arrived(Pairs(events, rows, numbers), times_us, ends_us, marks)
+
+    def _set_timers(self, at: At, arrived: Arrived, into: Mapping[str, Any]) -> None:
+        """Let what publications went into be told by the clock, and learn how long they took; with revisions."""
+        for side, chosen in into.items():
+            if chosen.any():
+                self._wake_for(at, side, arrived.pairs.where(chosen), arrived.times_us)
+        if self.crossing is not None:
+            for side, held in self.crossing.held.items():
+                end_us = held.first_end_us()
+                if end_us is not None:
+                    self._wake(at, side, (HOLDING, end_us), self._release_us(side, end_us, at.now_us))
+        held_us = arrived.marks.held_us
+        rows, ids = arrived.pairs.rows, self.questions.tables.ids[arrived.pairs.numbers]
+        for row, key, end_us in zip(rows.tolist(), ids.tolist(), arrived.ends_us.tolist(), strict=True):
+            window, time_us = self.questions.by_id[key].window, int(arrived.times_us[row])
+            # One that was held set out when its stride had ended.
+            set_out_us = end_us if held_us is not None and held_us[row] > NEVER else time_us
+            self._waiting_times.observe(key, window.last_window(window.slice_of(time_us)), at.now_us - set_out_us)
+
+    def _release_us(self, side: str, end_us: int, now_us: int) -> int:
+        """When to decide about what is held until an end, by the clock: for the sake of whoever waits longest."""
+        held = None if self.crossing is None else self.crossing.held[side].all()
+        assert held is not None
+        numbers = np.unique(held.pairs.numbers[np.isin(held.pairs.rows, np.flatnonzero(held.end_us == end_us))])
+        ids = self.questions.tables.ids[numbers].tolist()
+        return min(self._waiting_times.for_publication_us(key, end_us, now_us) for key in ids)
+
+    def _wake_for(self, at: At, side: str, pairs: Pairs, times_us: Ints) -> None:
+        for item, end_us in sorted(self._place(side).items_of_pairs(pairs, times_us)):
+            self._wake(at, side, item, self._waiting_times.for_publication_us(item[0], end_us, at.now_us))
+
+    def _wake(self, at: At, side: str, item: Item, due_us: int) -> None:
+        if self._place(side).timers.wake(item, due_us):
+            at.wake(timer_key("tell", self.name, side), due_us)
 
     def _weigh(self, at: At, publications: int) -> None:
         """Say so, now and then, if open windows take more memory than they may: who asks for them should know."""
         self._unweighed += publications
         if self._unweighed >= WEIGHED_EVERY:
             self._unweighed = 0
-            places: list[Place] = [self.edge, *self.outlets.values()]
-            held = sum(place.weight_bytes(self.bases.by_key) for place in places)
+            held = self.edge.size_bytes + sum(outlet.size_bytes for outlet in self.outlets.values())
+            if self.crossing is not None:
+                held += sum(one.size_bytes for one in self.crossing.held.values())
             if held > self._memory_bytes_max:
                 detail = (
                     f"topic {self.name!r} at {at.broker}: about {held} bytes; expected are {self._memory_bytes_max}"
                 )
                 at.report(TOO_MUCH, detail)
 
-    def _add_here(self, at: At, batch: Batch) -> None:
-        """Add publications to the windows of this broker's own clients."""
-        adds = 0
-        for row, several in batch.wants.items():
-            for base, wanted in several:
-                if HERE in base.sides:
-                    due = self.edge.add(base, wanted, batch.values(row, base))
-                    self._waiting.for_publication(at, self.edge, due, base)
-                    adds += 1
-        if adds:
-            at.spend("add", adds)
-
-    def _wants(self, rows: Rows, events: pa.RecordBatch, served: Mapping[int, Sequence[str]]) -> Wants:
-        """Of each row, the bases that want it and do not have it yet."""
-        found: dict[int, list[tuple[Base, Wanted]]] = {}
-        for matching, bases in self.bases.wanting(events):
-            for base in bases:
-                for row in matching:
-                    number = base.window.slice_of(rows.times[row])
-                    if base.window.in_a_window(number) and base.key not in served.get(row, ()):
-                        wanted = Wanted(base.key, rows.group(row, base.group_keys), number)
-                        found.setdefault(row, []).append((base, wanted))
-        return dict(sorted(found.items()))
-
     # -- partials ---------------------------------------------------------------------------------------------------
 
-    def receive(self, at: At, sender: str, partials: Sequence[Any], promise_us: int | None) -> None:
+    def receive(self, at: At, sender: str, pieces: Sequence[Any], promise_us: int | None) -> None:
         """Partials have come from a neighbour, and how far its time has come."""
-        merges = 0
-        for plain in partials:
+        for data in pieces:
             try:
-                key, group, number, _, _, slices = msgspec.convert(plain, Received)
-                found = {place: Partial.from_plain(one) for place, one in slices}
-                base = self.bases.by_key.get(key)
-                if base is not None:
-                    _require_fitting(base, group, found)
+                rows = partials_from_bytes(data)
             except Exception as error:  # whatever a neighbour says: nothing of it is taken
-                at.report("partials that do not fit", f"from {sender}: {type(error).__name__}: {error}")
+                at.report("partials that do not fit", f"from {sender}: {type(error).__name__}: {str(error)[:200]}")
                 continue
-            if base is None:
-                gone = key in self._gone
-                what = "partials of subscriptions that have gone" if gone else "partials of unknown subscriptions"
-                at.report(what, f"{key} from {sender}")
-                continue
-            for side in base.sides:
-                if side == sender:
-                    continue
-                due = self._place(side).receive(base, tuple(group), number, found)
-                self._waiting.for_partial(at, self._place(side), due)
-                merges += len(found)
-                if due:
-                    # Of the windows that a stride is part of, only the first ends with it.
-                    self.clock.see(min(end_us for end_us, _ in due), at.now_us)
-        if merges:
-            at.spend("merge", merges)
+            self._receive(at, sender, rows)
         if promise_us is not None and not NEVER < promise_us < FOR_EVER:
             at.report("promises of no time that there is", f"{promise_us} from {sender}")
         elif promise_us is not None:
             self.clock.heard[sender] = max(self.clock.heard.get(sender, NEVER), promise_us)
             self.clock.see(promise_us, at.now_us)
+
+    def _receive(self, at: At, sender: str, rows: pa.RecordBatch) -> None:
+        asked = rows.column("question").to_numpy()
+        known = {key: self.questions.by_id.get(key) for key in np.unique(asked).tolist()}
+        for key in [key for key, one in known.items() if one is None]:
+            gone = key in self._gone
+            what = "partials of subscriptions that have gone" if gone else "partials of unknown subscriptions"
+            at.report(what, f"{key} from {sender}")
+        wrong = misfits(rows, {key: one.whole for key, one in known.items() if one is not None})
+        for key, reason in wrong.items():
+            at.report("partials that do not fit", f"{key} from {sender}: {reason}")
+        good = [key for key, one in known.items() if one is not None and key not in wrong]
+        if len(good) < len(known):
+            rows = rows.take(pa.array(np.flatnonzero(np.isin(asked, good))))
+        sides = {side: None for key in good for side in (known[key].views if known[key] is not None else ())}  # type: ignore[union-attr]
+        for side in sides:
+            if side != sender:
+                self._put_in(at, side, rows)
+
+    def _put_in(self, at: At, side: str, rows: pa.RecordBatch) -> None:
+        place = self._place(side)
+        for cells in place.receive(rows):
+            at.spend("merge", len(cells))
+            # Of the windows that a stride is part of, only the first ends with it.
+            self.clock.see(int(place.ends_us(cells).max()), at.now_us)
+            if self._revises:
+                for item, end_us in sorted(place.items_of(cells)):
+                    self._wake(at, side, item, self._waiting_times.for_partial_us(end_us, at.now_us))
 
     # -- time goes on -----------------------------------------------------------------------------------------------
 
@@ -224,7 +281,7 @@ class Topic:
         """Tell everyone what has become due."""
         advertisers = at.advertisers(self.name)
         for side, outlet in self.outlets.items():
-            windows = self.bases.windows_at(side)
+            windows = self.questions.windows_at(side)
             time_us = self.clock.watermark_us(advertisers, at.neighbours, side)
             if windows:
                 self._settle(at, outlet, windows, time_us)
@@ -233,88 +290,95 @@ class Topic:
 
     def _settle(self, at: At, outlet: Outlet, windows: Sequence[Any], time_us: int) -> None:
         """Tell a neighbour all that ends up to a time, and that nothing before it will come."""
-        partials: list[Any] = []
+        end_us = self._first_end_us(outlet)
+        told: ByCode = {}
         closed_us = NEVER
-        while (end_us := outlet.first_end_us()) is not None and end_us <= time_us:
-            closed_us = end_us
-            self._release(at, outlet.side, end_us)
-            for _, items in outlet.agenda.until(end_us):
-                partials += self._taken(at, outlet, items)
+        if end_us is not None and end_us <= time_us:
+            closed_us = self._release_until(at, outlet.side, time_us)
+            told = outlet.take_until(time_us)
+            closed_us = max(closed_us, min(outlet.closed_us, time_us))
         promise_us = last_end_us(windows, time_us) if time_us < FOR_EVER else closed_us
         self.clock.closed_us = max(self.clock.closed_us, promise_us)
         is_news = promise_us > NEVER and promise_us > outlet.promised_us and time_us < FOR_EVER
-        if closed_us > NEVER:
-            outlet.forget_until(promise_us, self.bases.by_key)
         if is_news:
             outlet.promised_us = promise_us
-        if partials or is_news:
-            self._tell_flow(at, outlet.side, partials, promise_us if is_news else None)
+        if told or is_news:
+            self._tell_flow(at, outlet, told, promise_us if is_news else None)
 
-    def _tell_flow(self, at: At, side: str, partials: list[Any], promise_us: int | None) -> None:
-        counts = None
-        if partials:
-            counts = ("partials", sum(one[3] for one in partials), sum(one[4] for one in partials))
-        at.tell(side, ["flow", self.name, partials, promise_us, at.now_us], counts=counts)
+    def _first_end_us(self, outlet: Outlet) -> int | None:
+        held = None if self.crossing is None else self.crossing.held[outlet.side].first_end_us()
+        ends = [one for one in (outlet.first_end_us(), held) if one is not None]
+        return min(ends, default=None)
 
-    def _release(self, at: At, side: str, end_us: int) -> None:
+    def _release_until(self, at: At, side: str, time_us: int) -> int:
+        """Decide about what is held until ends up to a time, one after the other; return the last."""
+        last_us = NEVER
         if self.crossing is not None:
-            self.crossing.release(at, side, end_us)
+            while (end_us := self.crossing.held[side].first_end_us()) is not None and end_us <= time_us:
+                self.crossing.release(at, side, end_us)
+                last_us = end_us
+        return last_us
 
-    def _taken(self, at: At, outlet: Outlet, items: Sequence[Item]) -> list[Any]:
-        found = []
-        for item in items:
-            base = self.bases.by_key.get(item[0])
-            if base is not None:
-                partial, states = outlet.take(item, base)
-                at.spend("merge", max(states - 1, 0))
-                found += [partial] if partial is not None else []
-        return found
+    def _tell_flow(self, at: At, outlet: Outlet, cells: ByCode, promise_us: int | None) -> None:
+        """Send partials, and behind them the promise that covers them."""
+        counts = None
+        if cells:
+            at.spend("merge", sum(map(len, cells.values())))
+            counts = ("partials", *outlet.weight(cells))
+        pieces = [partials_to_bytes(rows) for rows in outlet.pieces(cells, FLOW_BYTES_MAX)] or [b""]
+        for piece in pieces[:-1]:
+            at.tell(outlet.side, ["flow", self.name, [piece], None, at.now_us], counts=("partials", 0, 0))
+        last = [pieces[-1]] if pieces[-1] else []
+        at.tell(outlet.side, ["flow", self.name, last, promise_us, at.now_us], counts=counts)
 
     def _finish(self, at: At, time_us: int) -> None:
         """Tell clients of all windows that end up to a time."""
-        windows = self.bases.windows_at(HERE)
+        windows = self.questions.windows_at(HERE)
         if not windows:
             return
-        due = self.edge.agenda.until(time_us)
-        self._notify(at, [item for _, items in due for item in items])
-        closed_us = last_end_us(windows, time_us) if time_us < FOR_EVER else max((end for end, _ in due), default=NEVER)
-        if closed_us > self.clock.closed_us or due:
-            self.clock.closed_us = max(self.clock.closed_us, closed_us)
-            self.edge.forget_until(closed_us, self.bases.by_key)
+        end_us = self.edge.first_end_us()
+        closed_us = last_end_us(windows, time_us) if time_us < FOR_EVER else NEVER
+        if end_us is not None and end_us <= time_us:
+            told, count = self.edge.finish_until(time_us)
+            at.spend("merge", count)
+            self._notify(at, told)
+            closed_us = max(closed_us, min(self.edge.closed_us, time_us) if time_us == FOR_EVER else closed_us)
+        self.clock.closed_us = max(self.clock.closed_us, closed_us)
 
-    def _notify(self, at: At, items: Sequence[Item]) -> None:
-        values: dict[str, list[Any]] = {}
-        for item in items:
-            base = self.bases.by_key.get(item[0])
-            if base is None:
-                continue
-            for client, found, states in self.edge.tell(item, base):
-                at.spend("merge", max(states - 1, 0))
-                values.setdefault(client, []).extend(found)
-        for client, found in sorted(values.items()):
-            if found:
-                at.notify(client, tuple(found))
+    def _notify(self, at: At, told: Told) -> None:
+        for client, answers in sorted(told.items()):
+            at.notify(client, answers)
 
     # -- by the clock -------------------------------------------------------------------------------------------------
 
     def expire(self, at: At, side: str) -> None:
         """Tell what the clock says is due."""
-        agenda = self._place(side).agenda
+        timers = self._place(side).timers
         if side == HERE:
-            self._notify(at, agenda.expired(at.now_us))
+            self._notify(at, self.edge.finish_items(timers.expired(at.now_us)))
         else:
-            items = agenda.expired(at.now_us)
-            for key, _, end_us in items:
-                if key == HOLDING:
-                    self._release(at, side, end_us)
+            outlet = self.outlets[side]
+            items = timers.expired(at.now_us)
+            for _, end_us in [item for item in items if item[0] == HOLDING]:
+                self._release_by_clock(at, side, end_us)
             # What was held has waited already: partials of it go now.
-            items += agenda.expired(at.now_us)
-            partials = self._taken(at, self.outlets[side], [item for item in items if item[0] != HOLDING])
-            if partials:
-                self._tell_flow(at, side, partials, None)
-        soonest_us = agenda.soonest_us()
+            items += timers.expired(at.now_us)
+            told = outlet.take_items([item for item in items if item[0] != HOLDING])
+            if told:
+                self._tell_flow(at, outlet, told, None)
+        soonest_us = timers.soonest_us()
         if soonest_us is not None:
             at.wake(self._timer("tell", side), soonest_us)
+
+    def _release_by_clock(self, at: At, side: str, end_us: int) -> None:
+        assert self.crossing is not None
+        into = self.crossing.release(at, side, end_us)
+        if into is not None:
+            times_us = into.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            self._wake_for(at, side, into, times_us)
+        next_us = self.crossing.held[side].first_end_us()
+        if next_us is not None:
+            self._wake(at, side, (HOLDING, next_us), self._release_us(side, next_us, at.now_us))
 
     def look(self, at: At) -> None:
         """Something may have waited too long."""
@@ -333,55 +397,66 @@ class Topic:
 
     def _open_ends(self) -> dict[str, int]:
         """Of each side for which something waits, the first end that it waits for."""
-        found = {place.side: place.first_end_us() for place in (self.edge, *self.outlets.values())}
+        found = {HERE: self.edge.first_end_us()} | {
+            side: self._first_end_us(outlet) for side, outlet in self.outlets.items()
+        }
         return {side: end_us for side, end_us in found.items() if end_us is not None}
 
     def sizes(self) -> dict[str, int]:
         """How large everything is that could grow."""
-        places: list[Place] = [self.edge, *self.outlets.values()]
+        places: Iterable[Place] = (self.edge, *self.outlets.values())
         return {
-            "aggregate subscriptions": len(self.bases.asked),
-            "states of open windows": sum(len(place.shelves) for place in places),
-            "values that may be revised": len(self.edge.told),
-            "series of the placement": 0 if self.deciding is None else len(self.deciding),
-            "windows to be told of": sum(len(items) for place in places for items in place.agenda.ends.values()),
-            "events held back": sum(len(outlet.held) for outlet in self.outlets.values()),
+            "aggregate subscriptions": len(self.questions.asked),
+            "cells of open windows": sum(place.size for place in places),
+            "series": 0 if self.deciding is None else len(self.deciding),
+            "held publications": 0 if self.crossing is None else sum(map(len, self.crossing.held.values())),
         }
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def plain(self) -> dict[str, Any]:
-        bases = self.bases.by_key
+    def saved(self) -> dict[str, Any]:
+        held = {} if self.crossing is None else self.crossing.held
         return {
-            "asked": [[self.bases.sides[name], asked.plain()] for name, asked in self.bases.asked.items()],
-            "clock": self.clock.plain(),
-            "edge": self.edge.plain(bases),
-            "outlets": {side: outlet.plain(bases) for side, outlet in self.outlets.items()},
-            "deciding": None if self.deciding is None else self.deciding.plain(),
+            "questions": self.questions.saved(),
+            "clock": self.clock.saved(),
+            "edge": self.edge.saved(),
+            "outlets": {side: outlet.saved() for side, outlet in self.outlets.items()},
+            "held": {side: one.saved(self.questions) for side, one in held.items()},
+            "deciding": None if self.deciding is None else self.deciding.saved(),
             "known_to": {side: sorted(names) for side, names in self.known_to.items()},
             "gone": list(self._gone),
-            "waiting": self._waiting.plain(),
-            "silence": self.silence.plain(),
+            "waiting_times": self._waiting_times.saved(),
+            "silence": self.silence.saved(),
+            "unweighed": self._unweighed,
         }
 
-    def restore(self, plain: Mapping[str, Any], schemas: Mapping[str, Schema]) -> None:
-        for side, asked in plain["asked"]:
-            self.bases.add(Asked.from_plain(asked, self._schema), side)
-        self.clock.restore(plain["clock"])
-        self.edge.restore(plain["edge"], schemas)
-        for side, outlet in plain["outlets"].items():
+    def restore(self, saved: Mapping[str, Any], schemas: Mapping[str, Schema]) -> None:
+        self.questions.restore(saved["questions"])
+        self.clock.restore(saved["clock"])
+        self.edge.recall(saved["edge"], schemas)
+        for side, outlet in saved["outlets"].items():
             self.outlets[side].restore(outlet)
+        if self.crossing is not None:
+            for side, held in saved["held"].items():
+                self.crossing.held[side].restore(held, self.questions)
         if self.deciding is not None:
-            self.deciding.restore(plain["deciding"])
-        self.known_to = {side: set(names) for side, names in plain["known_to"].items()}
-        self._gone = dict.fromkeys(plain["gone"])
-        self._waiting.restore(plain["waiting"])
-        self.silence.restore(plain["silence"])
+            self.deciding.restore(saved["deciding"])
+        self.known_to = {side: set(names) for side, names in saved["known_to"].items()}
+        self._gone = dict.fromkeys(saved["gone"])
+        self._waiting_times.restore(saved["waiting_times"])
+        self.silence.restore(saved["silence"])
+        self._unweighed = saved["unweighed"]
 
 
-def _require_fitting(base: Base, group: Sequence[Any], slices: Mapping[int, Partial]) -> None:
-    if len(group) != len(base.group_keys) or not slices:
-        raise ValueError(f"{len(group)} values of {len(base.group_keys)} group keys, {len(slices)} slices")
-    hash(tuple(group))
-    for partial in slices.values():
-        partial.require_fitting(base.parts)
+def _without(matched: Matched, left_out: npt.NDArray[np.bool_]) -> Matched:
+    """Where rows go but for some, which go on for aggregates alone: whoever wants them as they are has them already."""
+    neighbours = {side: rows[~left_out[rows]] for side, rows in matched.neighbours.items()}
+    clients = {
+        client: {name: rows[~left_out[rows]] for name, rows in wanted.items()}
+        for client, wanted in matched.clients.items()
+    }
+    clients = {client: {name: rows for name, rows in of.items() if len(rows)} for client, of in clients.items()}
+    return Matched(
+        {side: rows for side, rows in neighbours.items() if len(rows)},
+        {client: of for client, of in clients.items() if of},
+    )

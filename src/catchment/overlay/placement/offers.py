@@ -106,6 +106,8 @@ class Placement:
     name: ClassVar[str]
     grain: ClassVar[Grain] = "window"
     """Whether a partial is for one window of one subscription, or for one stride of all who ask the same."""
+    always: ClassVar[bool | None] = None
+    """What it answers to every offer, if that is always the same: then nobody needs to ask."""
     holds: ClassVar[bool] = False
     """Whether publications wait for the end of their stride, unless a regular subscription wants them."""
     period_us: int | None = None
@@ -151,8 +153,8 @@ def sampled_until(placement: Placement, last_us: int, now_us: int) -> int:
     if period_us is None:
         return last_us
     begun_us = now_us // period_us * period_us
-    if last_us == NEVER:
-        return begun_us
+    if last_us == NEVER or begun_us <= last_us:
+        return max(last_us, begun_us)
     while (next_us := placement.next_sample_us(last_us)) <= begun_us:
         placement.sample(next_us)
         last_us = next_us

@@ -14,6 +14,7 @@ class Late(Placement):
     """Publications travel as they are; only the subscription's own broker aggregates."""
 
     name = "late"
+    always = False
 
     def absorb(self, offer: Offer) -> Bools:
         return np.zeros(len(offer.lot), np.bool_)
@@ -23,6 +24,7 @@ class Early(Placement):
     """The publisher's own broker aggregates; brokers on the way merge."""
 
     name = "early"
+    always = True
 
     def absorb(self, offer: Offer) -> Bools:
         return np.ones(len(offer.lot), np.bool_)

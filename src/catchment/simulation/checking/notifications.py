@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from catchment.broker.messages import WindowValue
+from catchment.broker.client import WindowValue
 from catchment.oracle import oracle
 from catchment.oracle.answer import Line
 from catchment.simulation.clients import Publication, Wish

@@ -1,0 +1,142 @@
+"""Publications that wait before a link for the end of a stride."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from catchment.broker.aggregation.clocks import FOR_EVER
+from catchment.broker.aggregation.marks import Marks
+from catchment.broker.aggregation.places import Pairs
+from catchment.broker.aggregation.questions import Questions
+
+__all__ = ["Held", "HeldBack"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Some publications, each with what is wanted of it beyond the link."""
+
+    pairs: Pairs
+    since_us: Ints
+    """No decision about an earlier end knows of it: its time is later, or it was held until then further up."""
+    end_us: Ints
+    """The first end of a stride that it is wanted in."""
+    size_bytes: Ints
+    marks: Marks
+    """Who has it in a partial from further up."""
+
+    def __len__(self) -> int:
+        return len(self.end_us)
+
+    def taken(self, rows: Ints) -> Held:
+        """Some rows, in rising order."""
+        place = np.searchsorted(rows, self.pairs.rows)
+        inside = place < len(rows)
+        inside[inside] = rows[place[inside]] == self.pairs.rows[inside]
+        pairs = Pairs(self.pairs.events.take(pa.array(rows)), place[inside], self.pairs.numbers[inside])
+        marks = self.marks.taken(rows)
+        return Held(pairs, self.since_us[rows], self.end_us[rows], self.size_bytes[rows], marks)
+
+    @classmethod
+    def together(cls, several: Sequence[Held]) -> Held:
+        if len(several) == 1:
+            return several[0]
+        first = np.cumsum([0, *(len(one) for one in several)])[:-1].tolist()
+        events = pa.Table.from_batches([one.pairs.events for one in several[:1]])
+        if len(several) > 1:
+            tables = [pa.Table.from_batches([one.pairs.events]) for one in several]
+            events = pa.concat_tables(tables, promote_options="default")
+        (batch,) = events.combine_chunks().to_batches()
+
+        def all_of(values: Sequence[Ints]) -> Ints:
+            return np.concatenate(values)
+
+        return cls(
+            Pairs(
+                batch,
+                all_of([one.pairs.rows + at for one, at in zip(several, first, strict=True)]),
+                all_of([one.pairs.numbers for one in several]),
+            ),
+            all_of([one.since_us for one in several]),
+            all_of([one.end_us for one in several]),
+            all_of([one.size_bytes for one in several]),
+            Marks(
+                all_of([one.marks.rows + at for one, at in zip(several, first, strict=True)]),
+                all_of([one.marks.questions for one in several]),
+            ),
+        )
+
+
+class HeldBack:
+    """All that waits before one link."""
+
+    def __init__(self) -> None:
+        self._held: list[Held] = []
+        self._first_end_us = FOR_EVER
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held))
+
+    def add(self, held: Held) -> None:
+        self._held.append(held)
+        self._first_end_us = min(self._first_end_us, int(held.end_us.min()))
+
+    def first_end_us(self) -> int | None:
+        """The first end that something waits for."""
+        return None if self._first_end_us == FOR_EVER else self._first_end_us
+
+    def all(self) -> Held | None:
+        if not self._held:
+            return None
+        self._held = [Held.together(self._held)]
+        return self._held[0]
+
+    def keep(self, rows: Ints) -> None:
+        """Hold no others of `all` any longer."""
+        self._held = [self._held[0].taken(rows)] if len(rows) else []
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._first_end_us = min((int(one.end_us.min()) for one in self._held), default=FOR_EVER)
+
+    def forget(self, number: int) -> None:
+        """Nobody asks for a question any more beyond the link."""
+        left = []
+        for one in self._held:
+            chosen = one.pairs.numbers != number
+            pairs = one.pairs.where(chosen)
+            rows = np.unique(pairs.rows)
+            if len(rows):
+                left.append(Held(pairs, one.since_us, one.end_us, one.size_bytes, one.marks).taken(rows))
+        self._held = left
+        self._look_again()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(int(one.size_bytes.sum()) + 16 * len(one.pairs.rows) for one in self._held)
+
+    def saved(self, questions: Questions) -> list[Any]:
+        return [
+            [
+                one.pairs.saved(questions),
+                *(column.tobytes() for column in (one.since_us, one.end_us, one.size_bytes)),
+                one.marks.rows.tobytes(),
+                one.marks.questions.tobytes(),
+            ]
+            for one in self._held
+        ]
+
+    def restore(self, saved: list[Any], questions: Questions) -> None:
+        for pairs, *columns in saved:
+            since_us, end_us, size_bytes, rows, ids = (np.frombuffer(data, np.int64) for data in columns)
+            held = Held(Pairs.restored(pairs, questions), since_us, end_us, size_bytes, Marks(rows, ids))
+            self.add(held)
