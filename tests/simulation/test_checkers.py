@@ -17,6 +17,7 @@ from catchment.simulation.checking import (
     check_conduct,
     check_deliveries,
     check_emptiness,
+    check_promptness,
     check_routes,
 )
 from catchment.simulation.checking import bounds as bounds_module
@@ -24,6 +25,7 @@ from catchment.simulation.options import Options
 from catchment.simulation.stories import SCHEMAS
 from catchment.simulation.world import World
 
+SECOND_US = 1_000_000
 CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 
 
@@ -138,6 +140,64 @@ def test_a_request_without_an_answer_and_a_strange_frame_are_seen() -> None:
     assert next(check_answers(world)).startswith("b3/s was never answered: subscribe wide")
     world.nodes["b2"].broker.step([Input(Received(b"nothing"), 0, 0)])
     assert list(check_conduct(world)) == ["b2 counted 1 frames that do not decode"]
+
+
+# -- slow subscribers -------------------------------------------------------------------------------------------------
+
+
+def slow_world(limits: Limits, batches: int = 20) -> World:
+    """One of two subscribers at b3 reads nothing for ten seconds, in which a publisher at b1 goes on."""
+    world = World(CHAIN, Settings(schemas=SCHEMAS), options=Options(in_flight_max=1, limits=limits))
+    publisher, slow, other = world.client("b1", "p"), world.client("b3", "slow"), world.client("b3", "other")
+    world.advertise(publisher, "stock")
+    for client in (slow, other):
+        world.subscribe(client, "all", "SELECT * FROM stock")
+    world.run()
+    world.starve(slow, 10 * SECOND_US)
+    for number in range(batches):
+        world.publish(publisher, "stock", pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number]}))
+        world.run(world.timeline.now_us + 100_000)
+    return world
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(client_bytes_max=1_000)], ids=["parked for it", "dropped"])
+def test_a_slow_subscriber_costs_nobody_else_anything(limits: Limits) -> None:
+    world = slow_world(limits)
+    slow, other = world.clients["b3/slow"], world.clients["b3/other"]
+    everything = [f"e{number}" for number in range(20)]
+    assert (slow.wishes["all"].received, other.wishes["all"].received) == ([], everything)
+    assert all(request.refused is None for request in world.clients["b1/p"].requests)
+    world.run()
+    assert [*check_promptness(world, 100_000), *check_deliveries(world), *check_conduct(world)] == []
+    # What is on its way when it is dropped reaches it all the same.
+    assert slow.is_dropped == (limits != Limits())
+    assert (slow.wishes["all"].received == everything) != slow.is_dropped
+
+
+def test_a_subscriber_that_is_held_up_by_another_one_is_seen() -> None:
+    world = slow_world(Limits())
+    world.run()
+    other = world.clients["b3/other"].wishes["all"]
+    other.received_us[3] = world.clients["b3/slow"].wishes["all"].received_us[3]
+    (line,) = check_promptness(world, SECOND_US)
+    assert line.startswith("b3/other all got e3 at 10")
+
+
+def test_a_client_that_parks_gets_all_that_was_collected_for_it() -> None:
+    world = slow_world(Limits(), batches=0)
+    publisher, away = world.clients["b1/p"], world.clients["b3/other"]
+    for number in range(6):
+        if number == 2:
+            world.park(away)
+        if number == 4:
+            world.resume(away)
+        world.publish(publisher, "stock", pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number]}))
+        world.run(world.timeline.now_us + 100_000)
+        assert len(away.wishes["all"].received) == (2 if number in (2, 3) else number + 1)
+    world.unsubscribe(away, "all")
+    world.run()
+    assert [*check_answers(world), *check_deliveries(world), *check_conduct(world)] == []
+    assert away.past[0].received == [f"e{number}" for number in range(6)]
 
 
 def test_nobody_crashes_who_could_not_come_back() -> None:
