@@ -323,10 +323,12 @@ class Broker:
         return TAKEN
 
     def _overrun(self, item: Overrun) -> Outcome:
-        """Drop a client for whom too much waits; that is the last it hears."""
-        peer = self._client(item.client)
+        """Drop a client for whom too much waits; that is the last it hears, behind the answers of this step."""
+        peer, said = self._client(item.client), self._outgoing.get(item.client, ())
+        # Events may be of a schema that was named in a frame that it missed.
+        answers: list[m.Message] = [one for one in said if isinstance(one, (m.Acknowledged, m.Refused))]
         self._detach(Detached(item.client))
-        self._leaving[item.client] = peer
+        self._leaving[item.client], self._outgoing[item.client] = peer, answers
         self.send(item.client, m.Dropped(item.frames))
         return TAKEN
 
