@@ -23,7 +23,7 @@ def check_notifications(world: World, *, revises: bool = False) -> Iterator[str]
 
     Told of must be the windows that begin after all that was accepted before the subscription was acknowledged. With
     revisions, a subscription that has ended, or whose client was dropped, may have heard only some of them, and a value
-    that HAVING let pass is not taken back if a later one is not worth telling.
+    that HAVING let pass is not taken back if a later one is not worth telling, which leaves a gap in their numbers.
     """
     for client in world.clients.values():
         for wish in client.all_wishes:
@@ -38,8 +38,11 @@ def _check_wish(world: World, wish: Wish, *, revises: bool, has_ended: bool) -> 
     last: dict[Key, WindowValue] = {}
     for _, value in wish.values:
         key = (value.start_us, value.end_us, tuple(sorted(value.group.items())), value.output)
-        if key in last and value.revision <= last[key].revision:
-            yield f"{who} was told {key} again, as revision {value.revision}"
+        following = last[key].revision + 1 if key in last else 0
+        if key in last and not revises:
+            yield f"{who} was told {key} again"
+        elif value.revision < following or (value.revision > following and not lingers):
+            yield f"{who} was told {key} as revision {value.revision}"
         last[key] = value
     topic = wish.topic
     accepted = [one for one in world.publications if one.topic == topic]
