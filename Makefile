@@ -7,7 +7,7 @@ BIN := .venv/bin
 VENV := .venv/.complete
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint typecheck format picture bench-matching bench-pipeline lock clean
+.PHONY: help demo test test-long lint typecheck format picture bench-matching bench-broker bench-pipeline lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ picture: $(VENV) ## draw docs/overlay.png anew, from the demo
 
 bench-matching: $(VENV) ## events a second through the matcher
 	$(BIN)/catchment bench matching
+
+bench-broker: $(VENV) ## CPU time of one broker for an event
+	$(BIN)/catchment bench broker
 
 bench-pipeline: $(VENV) ## the pipeline on Spark, next to its peers
 	$(BIN)/catchment bench pipeline

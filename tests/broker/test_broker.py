@@ -463,6 +463,12 @@ def test_a_client_for_whom_too_much_waits_is_told_so_and_has_gone() -> None:
     assert [str(message) for message in session.receive(send.frames[0])] == ["dropped, missed 7 frames"]
 
 
+def test_a_client_that_is_dropped_hears_what_became_of_its_last_requests() -> None:
+    here, slow = desk(neighbours=()), Voice("c")
+    step = here.hand(Attached("c"), slow.says(m.AdvertiseTopic(1, "traffic")), Overrun("c", 7))
+    assert [str(message) for message in slow.hears(step)] == ["acknowledged #1", "dropped, missed 7 frames"]
+
+
 def test_a_neighbour_that_starts_anew_is_told_everything_again() -> None:
     here, client, before, after = desk(), Voice("c"), Voice("b2"), Voice("b2", incarnation=2)
     here.hand(before.says(m.Advertised("traffic", 1), m.Subscribed("traffic", 2, (Filter.parse("speed < 5"),))))

@@ -93,7 +93,7 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(PublishEvents, NUMBERS, NAMES, batches()),
     st.builds(Acknowledged, NUMBERS, st.lists(NAMES, max_size=2).map(tuple)),
     st.builds(Refused, NUMBERS, NAMES),
-    st.builds(Delivered, NAMES, batches(), st.dictionaries(NAMES, ROWS, max_size=2)),
+    st.builds(Delivered.of, NAMES, batches(), st.dictionaries(NAMES, ROWS, max_size=2)),
     st.builds(Dropped, NUMBERS),
     st.builds(Advertised, NAMES, NUMBERS, EXTRAS),
     st.builds(Unadvertised, NAMES, NUMBERS, EXTRAS),
@@ -118,8 +118,8 @@ def encode(*messages: Message, sender: str = "b1", after: int = 0, writer: Frame
 def said(message: Message) -> Any:
     """A message as something that can be compared."""
     plain = {name: getattr(message, name) for name in message.__struct_fields__}
-    if "wanted" in plain:
-        plain["wanted"] = {name: rows.tolist() for name, rows in plain["wanted"].items()}
+    if isinstance(message, Delivered):
+        plain |= {"ends": message.ends.tolist(), "rows": message.rows.tolist()}
     return type(message), plain
 
 
@@ -154,7 +154,7 @@ def test_long_messages_are_split_and_single_events_that_are_too_long_are_named()
     wanted = {"s": np.arange(0, 600, 7, dtype=np.int32)}
     writer, reader = FrameWriter(), FrameReader()
     how = {"incarnation": 1, "epoch": 1, "after": 4, "covers": 2}
-    frames = writer.frames("b1", [Published("t", batch), Delivered("t", batch, wanted), Confirmed(3)], **how)
+    frames = writer.frames("b1", [Published("t", batch), Delivered.of("t", batch, wanted), Confirmed(3)], **how)
     assert len(frames) > 6
     assert max(map(len, frames)) <= FRAME_BYTES_MAX
     decoded = [reader.decode(data) for data in frames]
@@ -232,7 +232,11 @@ PAIRS = _named(pa.schema([("a", pa.int64()), ("b", pa.string())]))
         (_frame(["Published", "t", 7, {}], schemas=dict([INTS])), "Expected `array`"),
         (_frame(schemas=dict([LISTS])), "column 'a' is of type list<item: int64>, which is not accepted"),
         (_frame(schemas=dict([TWICE])), "its schema has 2 columns; accepted are 4096 of different names"),
-        (_frame(["Delivered", "t", [INTS[0], BODY], {"s": b"123"}], schemas=dict([INTS])), "no list of 32-bit numbers"),
+        (_frame(["Delivered", "t", [INTS[0], BODY], ["s"], b"123", b""], schemas=dict([INTS])), "no list of 32-bit"),
+        (
+            _frame(["Delivered", "t", [INTS[0], BODY], ["s"], b"", b""], schemas=dict([INTS])),
+            "of 0 subscriptions; 1 are",
+        ),
     ],
 )
 def test_the_error_says_what_is_wrong(data: bytes, named: str) -> None:

@@ -248,6 +248,14 @@ def test_full_outboxes_are_told_once_and_again_when_there_is_room() -> None:
     assert list(host.notices()) == [Room("b2", is_full=False)]
 
 
+def test_a_host_that_is_back_knows_what_its_log_says_of_room() -> None:
+    log, before = Log(), remembered(new_broker())
+    log.append(Room("b2", is_full=True), 0)
+    host = Host(recalled(before, SETTINGS, advice()), {}, Limits())
+    list(host.replay(log.read(1)))
+    assert list(host.notices()) == [Room("b2", is_full=False)]
+
+
 def test_a_client_that_does_not_read_is_dropped_with_what_waits_for_it() -> None:
     log, slow = Log(), Voice("c")
     log.append(Attached("c"), 0)

@@ -1,22 +1,29 @@
 """Checkers that can fail: each is shown a world in which something is wrong."""
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from catchment import Overlay
+from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Host, Limits
 from catchment.broker.inputs import Input, Received
+from catchment.broker.messages import WindowValue
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
+from catchment.model.schema import Type
 from catchment.simulation.checking import (
     Bounds,
     check_answers,
     check_conduct,
     check_deliveries,
     check_emptiness,
+    check_notifications,
+    check_promptness,
     check_routes,
 )
 from catchment.simulation.checking import bounds as bounds_module
@@ -24,6 +31,7 @@ from catchment.simulation.options import Options
 from catchment.simulation.stories import SCHEMAS
 from catchment.simulation.world import World
 
+SECOND_US = 1_000_000
 CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 
 
@@ -138,6 +146,136 @@ def test_a_request_without_an_answer_and_a_strange_frame_are_seen() -> None:
     assert next(check_answers(world)).startswith("b3/s was never answered: subscribe wide")
     world.nodes["b2"].broker.step([Input(Received(b"nothing"), 0, 0)])
     assert list(check_conduct(world)) == ["b2 counted 1 frames that do not decode"]
+
+
+# -- values of windows ------------------------------------------------------------------------------------------------
+
+SECONDS = "SELECT count(*) FROM stock GROUP BY window(ts, '1 second')"
+
+
+def counted_world(delivery: Any = "final") -> World:
+    """A subscriber was told how many events three windows have: 1, 2 and 3."""
+    options = AggregationOptions(placement="early", delivery=delivery, idle_after_us=SECOND_US)
+    make = lambda: [Aggregation(SCHEMAS, options)]  # noqa: E731
+    world = World(CHAIN, Settings(schemas=SCHEMAS), make_advice=make)
+    publisher, subscriber = world.client("b1", "p"), world.client("b3", "s")
+    world.advertise(publisher, "stock")
+    world.subscribe(subscriber, "counts", SECONDS)
+    world.run(SECOND_US // 2)
+    for second in (1, 2, 3):
+        times = pa.array([second * SECOND_US + at for at in range(second)], Type.TIMESTAMP.arrow)
+        ids = [f"e{second}-{at}" for at in range(second)]
+        world.publish(publisher, "stock", pa.RecordBatch.from_pydict({"event_id": ids, "ts": times}))
+        world.run(second * SECOND_US)
+    world.run()
+    assert list(check_notifications(world, revises=delivery == "revisions")) == []
+    return world
+
+
+def values_of(world: World) -> list[tuple[int, WindowValue]]:
+    return world.clients["b3/s"].wishes["counts"].values
+
+
+def changed(one: WindowValue, **fields: Any) -> tuple[int, WindowValue]:
+    return 0, msgspec.structs.replace(one, **fields)
+
+
+WRONG: dict[str, tuple[Callable[[WindowValue], list[tuple[int, WindowValue]]], str]] = {
+    "missing": (lambda one: [], "b3/s counts was not told of"),
+    "of another value": (lambda one: [changed(one, value=7.0, exact="7")], "b3/s counts was told WindowValue("),
+    "of other events": (lambda one: [changed(one, publications=7)], "b3/s counts was told WindowValue("),
+    "without a value": (lambda one: [changed(one, problem="beyond its type")], "b3/s counts was told WindowValue("),
+    "there twice": (lambda one: [(0, one), (0, one)], "b3/s counts was told (2000000, 3000000, (), 'count(*)') again"),
+    "revised": (lambda one: [(0, one), changed(one, revision=1)], "b3/s counts was told (2000000, 3000000, (), "),
+    "of another revision": (lambda one: [changed(one, revision=1)], "b3/s counts was told (2000000, 3000000, (), "),
+    "joined by one of a window without events": (
+        lambda one: [(0, one), changed(one, start_us=8 * SECOND_US, end_us=9 * SECOND_US)],
+        "b3/s counts was told of (8000000, 9000000, (), 'count(*)'), which has no events",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_value_that_is_wrong_is_seen(case: str) -> None:
+    world = counted_world()
+    values = values_of(world)
+    assert [(one.start_us, one.exact) for _, one in values] == [
+        (number * SECOND_US, str(number)) for number in (1, 2, 3)
+    ]
+    change, said = WRONG[case]
+    values[1:2] = change(values[1][1])
+    (line,) = check_notifications(world)
+    assert line.startswith(said)
+
+
+@pytest.mark.parametrize(("revision", "said"), [(0, "as revision 0"), (5, "as revision 5")])
+def test_a_revision_out_of_turn_is_seen(revision: int, said: str) -> None:
+    world = counted_world("revisions")
+    values = values_of(world)
+    last = values[-1][1]
+    values.append(changed(last, revision=revision))
+    (line,) = check_notifications(world, revises=True)
+    assert line.endswith(said)
+    values[-1] = changed(last, revision=last.revision + 1)
+    assert list(check_notifications(world, revises=True)) == []
+
+
+# -- slow subscribers -------------------------------------------------------------------------------------------------
+
+
+def slow_world(limits: Limits, batches: int = 20) -> World:
+    """One of two subscribers at b3 reads nothing for ten seconds, in which a publisher at b1 goes on."""
+    world = World(CHAIN, Settings(schemas=SCHEMAS), options=Options(in_flight_max=1, limits=limits))
+    publisher, slow, other = world.client("b1", "p"), world.client("b3", "slow"), world.client("b3", "other")
+    world.advertise(publisher, "stock")
+    for client in (slow, other):
+        world.subscribe(client, "all", "SELECT * FROM stock")
+    world.run()
+    world.starve(slow, 10 * SECOND_US)
+    for number in range(batches):
+        world.publish(publisher, "stock", pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number]}))
+        world.run(world.timeline.now_us + 100_000)
+    return world
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(client_bytes_max=1_000)], ids=["parked for it", "dropped"])
+def test_a_slow_subscriber_costs_nobody_else_anything(limits: Limits) -> None:
+    world = slow_world(limits)
+    slow, other = world.clients["b3/slow"], world.clients["b3/other"]
+    everything = [f"e{number}" for number in range(20)]
+    assert (slow.wishes["all"].received, other.wishes["all"].received) == ([], everything)
+    assert all(request.refused is None for request in world.clients["b1/p"].requests)
+    world.run()
+    assert [*check_promptness(world, 100_000), *check_deliveries(world), *check_conduct(world)] == []
+    # What is on its way when it is dropped reaches it all the same.
+    assert slow.is_dropped == (limits != Limits())
+    assert (slow.wishes["all"].received == everything) != slow.is_dropped
+
+
+def test_a_subscriber_that_is_held_up_by_another_one_is_seen() -> None:
+    world = slow_world(Limits())
+    world.run()
+    other = world.clients["b3/other"].wishes["all"]
+    other.received_us[3] = world.clients["b3/slow"].wishes["all"].received_us[3]
+    (line,) = check_promptness(world, SECOND_US)
+    assert line.startswith("b3/other all got e3 at 10")
+
+
+def test_a_client_that_parks_gets_all_that_was_collected_for_it() -> None:
+    world = slow_world(Limits(), batches=0)
+    publisher, away = world.clients["b1/p"], world.clients["b3/other"]
+    for number in range(6):
+        if number == 2:
+            world.park(away)
+        if number == 4:
+            world.resume(away)
+        world.publish(publisher, "stock", pa.RecordBatch.from_pydict({"event_id": [f"e{number}"], "price": [number]}))
+        world.run(world.timeline.now_us + 100_000)
+        assert len(away.wishes["all"].received) == (2 if number in (2, 3) else number + 1)
+    world.unsubscribe(away, "all")
+    world.run()
+    assert [*check_answers(world), *check_deliveries(world), *check_conduct(world)] == []
+    assert away.past[0].received == [f"e{number}" for number in range(6)]
 
 
 def test_nobody_crashes_who_could_not_come_back() -> None:

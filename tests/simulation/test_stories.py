@@ -21,6 +21,9 @@ def test_stories_are_worth_telling() -> None:
     assert sum(node.restarts for story in stories for node in story.world.nodes.values()) > 5
     assert sum(story.world.tally.repeated for story in stories) > 50
     assert sum(story.world.tally.joined for story in stories) > 20
+    clients = [client for story in stories for client in story.world.clients.values()]
+    assert sum(len(client.pauses_us) for client in clients) > 20
+    assert any(client.is_dropped for client in clients)
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -255,6 +255,26 @@ def bench_simulation(
     _bench(module.__name__, as_json, **(module.QUICK if quick else {}))
 
 
+@bench.command("broker")
+@reported
+def bench_broker(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames.")
+    ] = None,
+    size: SizesOption = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(min=1, help="Events in a frame; may be given several times.")
+    ] = None,
+    limit: Annotated[float | None, typer.Option(min=0.1, help="Seconds of CPU time for each row, at most.")] = None,
+    quick: Annotated[bool, typer.Option(help="Few events.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """CPU time that one broker takes for an event, next to the bare stages."""
+    module = import_module("catchment.lab.bench_broker")
+    given = _given(only=only, sizes=size, batches=batch, limit_s=limit)
+    _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **given})
+
+
 @bench.command("placement")
 @reported
 def bench_placement(

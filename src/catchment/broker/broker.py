@@ -47,7 +47,7 @@ from catchment.broker.inputs import (
 )
 from catchment.broker.joining import Joined, Published
 from catchment.broker.peers import HERE, Peer
-from catchment.broker.routing import Before, Matched, Routes, Rows, combined
+from catchment.broker.routing import Before, Matched, Routes, Rows, combined, rising
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
 from catchment.model.errors import CatchmentError, ConfigurationError, FrameError
@@ -323,10 +323,12 @@ class Broker:
         return TAKEN
 
     def _overrun(self, item: Overrun) -> Outcome:
-        """Drop a client for whom too much waits; that is the last it hears."""
-        peer = self._client(item.client)
+        """Drop a client for whom too much waits; that is the last it hears, behind the answers of this step."""
+        peer, said = self._client(item.client), self._outgoing.get(item.client, ())
+        # Events may be of a schema that was named in a frame that it missed.
+        answers: list[m.Message] = [one for one in said if isinstance(one, (m.Acknowledged, m.Refused))]
         self._detach(Detached(item.client))
-        self._leaving[item.client] = peer
+        self._leaving[item.client], self._outgoing[item.client] = peer, answers
         self.send(item.client, m.Dropped(item.frames))
         return TAKEN
 
@@ -533,10 +535,13 @@ class Broker:
                 self.send(neighbour, m.Published(topic, _taken(events, rows), told))
         there = events.schema.names
         for client, wanted in sorted(matched.clients.items()):
-            rows, places = _each_once(wanted)
-            columns = self.routes(topic).columns_for(client, wanted, there)
-            chosen = events if columns == there else events.select(columns)
-            self.send(client, m.Delivered(topic, _taken(chosen, rows), places))
+            columns = self.routes(topic).columns_for(client, wanted.names, there)
+            chosen, rows = events if columns is there else events.select(columns), wanted.rows
+            if events.num_rows > 1:
+                each, places = rising(rows, events.num_rows), np.empty(events.num_rows, np.int32)
+                places[each] = np.arange(len(each))
+                chosen, rows = _taken(chosen, each), places[rows]
+            self.send(client, m.Delivered(topic, chosen, tuple(wanted.names), wanted.ends, rows))
 
     def own_sub_send(self, topic: str, added: tuple[Filter, ...], neighbour: str, draft: Draft) -> None:
         draft.added += added
@@ -567,15 +572,6 @@ def _counts_of(message: m.Message) -> Counts:
     if isinstance(message, m.Published):
         return "publications", message.events.num_rows, int(event_bytes(message.events).sum())
     return "control", 1, message_bytes(message)
-
-
-def _each_once(wanted: Mapping[str, Rows]) -> tuple[Rows, dict[str, Rows]]:
-    """The rows that some subscription wants, and where among them those of each are."""
-    if len(wanted) == 1:
-        ((name, rows),) = wanted.items()
-        return rows, {name: np.arange(len(rows))}
-    rows = np.unique(np.concatenate(list(wanted.values())))
-    return rows, {name: np.searchsorted(rows, of) for name, of in sorted(wanted.items())}
 
 
 def _taken(events: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:

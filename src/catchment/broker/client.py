@@ -67,6 +67,13 @@ class Session:
         self._sent += len(frames)
         return self.requests, frames
 
+    def resumed(self) -> Session:
+        """The next life of a client that has parked, and goes on behind the last frame that it got."""
+        session = Session(self.name, self.incarnation + 1)
+        session.requests, session.open, session.received = self.requests, self.open, self.received
+        session._reader = self._reader
+        return session
+
     def receive(self, data: bytes) -> tuple[m.Message, ...]:
         """What a frame of the broker says that is new; a frame that was missed before it is a FrameError."""
         envelope = opened(data)

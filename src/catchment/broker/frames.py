@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from catchment.broker.messages import Delivered, Extras, Message, Notified, Published, Subscribed
+from catchment.broker.messages import Delivered, Extras, Message, Notified, Published, PublishEvents, Subscribed
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CatchmentError, FrameError
 from catchment.model.results import NOTIFICATION_SCHEMA
@@ -111,7 +111,7 @@ class _Subscribed(msgspec.Struct, frozen=True, array_like=True, tag="Subscribed"
 
 
 _envelopes = msgspec.msgpack.Decoder(Envelope)
-_plain = msgspec.msgpack.Encoder()
+_WITH_EVENTS = (PublishEvents, Published, Delivered)
 
 
 def _schema_name(serialized: bytes) -> str:
@@ -124,7 +124,8 @@ class FrameWriter:
 
     named: set[str] = field(default_factory=set)
     """The schemas that the receiver knows."""
-    _names: dict[bytes, str] = field(default_factory=dict)
+    _recent: list[tuple[pa.Schema, str]] = field(default_factory=list)
+    """Schemas that were used of late, and their names."""
     _fresh: dict[str, bytes] = field(default_factory=dict)
     _encoder: msgspec.msgpack.Encoder = field(init=False)
 
@@ -133,31 +134,50 @@ class FrameWriter:
 
     def _plainly(self, value: Any) -> Any:
         if isinstance(value, pa.RecordBatch):
-            serialized = value.schema.serialize().to_pybytes()
-            name = self._names.get(serialized)
-            if name is None:
-                name = self._names[serialized] = _schema_name(serialized)
-            if name not in self.named:
-                self._fresh[name] = serialized
-            return name, memoryview(value.serialize())
+            return self._name_of(value.schema), memoryview(value.serialize())
         if isinstance(value, np.ndarray):
             return np.asarray(value, "<i4").tobytes()
         raise NotImplementedError(f"a frame cannot carry a {type(value).__name__}")
+
+    def _name_of(self, schema: pa.Schema) -> str:
+        for known, name in self._recent:
+            if known.equals(schema, check_metadata=True):
+                return name
+        serialized = schema.serialize().to_pybytes()
+        name = _schema_name(serialized)
+        if name not in self.named:
+            self._fresh[name] = serialized
+        # A topic has one schema, or a few; more are not worth remembering.
+        self._recent[4:] = []
+        self._recent.insert(0, (schema, name))
+        return name
 
     def frames(
         self, sender: str, messages: Iterable[Message], *, incarnation: int, epoch: int, after: int, covers: int
     ) -> list[bytes]:
         """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size."""
+        travelling = [_travelling(message) for message in messages]
+        for message in travelling:
+            if isinstance(message, _WITH_EVENTS):
+                self._name_of(message.events.schema)
+        envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
+        data = HEAD + self._encoder.encode(envelope)
+        if len(data) <= FRAME_BYTES_MAX:
+            self._named()
+            return [data]
         found: list[bytes] = []
-        for bodies in self._packed(messages):
-            schemas, self._fresh = self._fresh, {}
-            self.named.update(schemas)
-            sequence = after + len(found) + 1
-            envelope = (sender, incarnation, epoch, sequence, covers, schemas, bodies)
-            found.append(HEAD + _plain.encode(envelope))
+        for bodies in self._packed(travelling):
+            envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
+            found.append(HEAD + self._encoder.encode(envelope))
         return found
 
-    def _packed(self, messages: Iterable[Message]) -> Iterator[list[msgspec.Raw]]:
+    def _named(self) -> dict[str, bytes]:
+        """Schemas that the next frame has to name."""
+        fresh, self._fresh = self._fresh, {}
+        self.named.update(fresh)
+        return fresh
+
+    def _packed(self, messages: Iterable[Any]) -> Iterator[list[msgspec.Raw]]:
         bodies: list[msgspec.Raw] = []
         size = 0
         for message in messages:
@@ -172,8 +192,8 @@ class FrameWriter:
         if bodies:
             yield bodies
 
-    def _bodies(self, message: Message) -> Iterator[bytes]:
-        body = self._encoder.encode(_travelling(message))
+    def _bodies(self, message: Any) -> Iterator[bytes]:
+        body = self._encoder.encode(message)
         if len(body) <= FRAME_BYTES_MAX - _OVERHEAD_BYTES - COLUMNS_MAX * 64:
             yield body
             return
@@ -200,7 +220,7 @@ def _halves(message: Message) -> Sequence[Message]:
     if isinstance(message, Delivered):
         before = {name: rows[rows < half] for name, rows in message.wanted.items()}
         behind = {name: rows[rows >= half] - half for name, rows in message.wanted.items()}
-        return Delivered(message.topic, first, before), Delivered(message.topic, second, behind)
+        return Delivered.of(message.topic, first, before), Delivered.of(message.topic, second, behind)
     notes = [None, None] if message.notes is None else [message.notes.slice(0, half), message.notes.slice(half)]
     return [Published(message.topic, *one) for one in zip((first, second), notes, strict=True)]
 
@@ -218,6 +238,8 @@ def _travelling(message: Message) -> Any:
 
 
 def _arrived(message: Any) -> Message:
+    if isinstance(message, Delivered) and len(message.names) != len(message.ends):
+        raise FrameError(f"its rows are of {len(message.ends)} subscriptions; {len(message.names)} are named")
     if isinstance(message, Published):
         notes, events = message.notes, message.events
         if notes is not None and notes.num_rows != events.num_rows:
@@ -256,7 +278,7 @@ class FrameReader:
         try:
             for name, serialized in envelope.schemas.items():
                 self._learn(name, serialized)
-            found = tuple(_arrived(one) for one in self._decoder.decode(envelope.messages))
+            found = tuple(map(_arrived, self._decoder.decode(envelope.messages)))
         except (msgspec.MsgspecError, CatchmentError, UnicodeDecodeError, RecursionError, pa.ArrowException) as error:
             raise FrameError(f"a frame of {envelope.sender!r} does not decode: {str(error)[:200]}") from None
         return found

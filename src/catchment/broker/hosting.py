@@ -133,11 +133,15 @@ class Host:
 
     def __init__(self, broker: Broker, outboxes: dict[str, Outbox], limits: Limits) -> None:
         self.broker, self.outboxes, self._limits = broker, outboxes, limits
-        self._full: set[str] = {name for name in broker.neighbours if broker.peers[name].is_full}
+        self._full = self._told_full()
         self._overrun: set[str] = set()
         self._ends: list[int] = []
         """Of the last step, and of those without output before it."""
         self._is_output = False
+
+    def _told_full(self) -> set[str]:
+        """The neighbours of which the broker was told that there is no room."""
+        return {name for name in self.broker.neighbours if self.broker.peers[name].is_full}
 
     @property
     def position(self) -> int:
@@ -198,6 +202,8 @@ class Host:
                 if send.covers > has.get(send.to, 0):
                     self.hand_over(send)
             yield step
+        # The log may have said more of room than the snapshot.
+        self._full = self._told_full()
 
 
 def _groups(inputs: Sequence[Input], ends: set[int], sizes: Iterator[int]) -> Iterator[Sequence[Input]]:

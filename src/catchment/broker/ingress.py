@@ -18,8 +18,8 @@ from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 __all__ = ["DEDUPLICATION_US", "Accepted", "Ingress"]
 
 DEDUPLICATION_US = 120_000_000
-
-
+FEW_IDS = 150
+"""Up to so many, Python writes them quicker than Arrow."""
 NO_EVENTS = pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=["event_id"])
 
 
@@ -34,12 +34,63 @@ class Accepted:
     """Of each request that is refused, why."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How events of one schema become publications of a topic."""
+
+    given: pa.Schema
+    typed_schema: pa.Schema
+    """Time and attributes, as they are published."""
+    places: list[int | None]
+    """Of these, their columns; None is that there is no time."""
+    fits: bool
+    """Whether all columns are there and of their types already."""
+    is_in_order: bool
+    event_id: int | None
+    """Its column, if there is one."""
+    checked: list[tuple[str, int]]
+    """Columns of which some values are refused, and their places among time and attributes."""
+
+    @classmethod
+    def of(cls, topic: str, schema: Schema, given: pa.Schema) -> _Plan:
+        kinds = {"ts": Type.TIMESTAMP}
+        for name in given.names:
+            if name not in RESERVED_COLUMNS:
+                if name not in schema:
+                    known = ", ".join(sorted(schema))
+                    raise EventError(f"topic {topic!r} has no attribute {name!r}; it has {known}")
+                kinds[name] = schema[name]
+        at = {name: place for place, name in enumerate(given.names)}
+        places = [at.get(name) for name in kinds]
+        typed = pa.schema([(name, kind.arrow) for name, kind in kinds.items()])
+        there = pa.schema([given.field(place) for place in places if place is not None], given.metadata)
+        return cls(
+            given,
+            typed,
+            places,
+            there.equals(typed, check_metadata=True),
+            given.names == typed.names,
+            at.get("event_id"),
+            [(name, typed.names.index(name)) for name in at if kinds.get(name) in (Type.FLOAT, Type.TIMESTAMP)],
+        )
+
+    def typed(self, events: pa.RecordBatch, came: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Time and attributes of events that came at some times."""
+        if self.fits and not events.column("ts").null_count:
+            return events if self.is_in_order else events.select(self.places)
+        times = _times(None if self.places[0] is None else events.column(self.places[0]), came)
+        attributes = zip(self.typed_schema.names[1:], self.typed_schema.types[1:], self.places[1:], strict=True)
+        columns = [_typed(name, events.column(place), kind) for name, kind, place in attributes]
+        return pa.RecordBatch.from_arrays([times, *columns], schema=self.typed_schema)
+
+
 class Ingress:
     """The publications of one broker's clients."""
 
     def __init__(self, broker: str, schemas: Mapping[str, Schema], remembered_max: int) -> None:
         self._broker, self._schemas, self._remembered_max = broker, schemas, remembered_max
         self._name, self._prefix = pa.scalar(broker, pa.string()), f"{broker}/"
+        self._names, self._plans = pa.repeat(self._name, 1_000), dict[str, _Plan]()
         self.recent = RecentIds(DEDUPLICATION_US)
         """The ids that clients have supplied."""
         self.sequence = 0
@@ -69,41 +120,51 @@ class Ingress:
         )
 
     def _accept(self, topic: str, given: Sequence[tuple[pa.RecordBatch, int]]) -> Accepted:
-        batches = [batch for batch, _ in given]
-        events = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        schema, rows, names = self._schemas[topic], events.num_rows, events.schema.names
-        counts = [batch.num_rows for batch in batches]
-        came = np.repeat(np.array([at_us for _, at_us in given], np.int64), counts)
-        columns: dict[str, pa.Array] = {"broker": pa.repeat(self._name, rows)}
-        columns["ts"] = _times(events.column("ts") if "ts" in names else None, came)
-        for name in names:
-            if name not in RESERVED_COLUMNS:
-                if name not in schema:
-                    known = ", ".join(sorted(schema))
-                    raise EventError(f"topic {topic!r} has no attribute {name!r}; it has {known}")
-                columns[name] = _typed(name, events.column(name), schema[name])
-        for name in names:
-            problem = value_problem(name, columns[name]) if name in columns else None
+        events = given[0][0] if len(given) == 1 else pa.concat_batches([batch for batch, _ in given])
+        plan, rows = self._plan(topic, events.schema), events.num_rows
+        counts = [batch.num_rows for batch, _ in given]
+        came = np.array([at_us for _, at_us in given]).repeat(counts)
+        known = plan.typed(events, came)
+        for name, place in plan.checked:
+            problem = value_problem(name, known.column(place))
             if problem is not None:
                 raise EventError(f"an event is refused: {problem}")
-        supplied = events.column("event_id").cast(pa.string()) if "event_id" in names else pa.nulls(rows, pa.string())
+        supplied = events.column(plan.event_id).cast(pa.string()) if plan.event_id is not None else None
         # Nothing is remembered or counted before everything is known to be fine.
-        fresh = self._fresh(supplied, came)
-        accepted = pa.RecordBatch.from_arrays([self._ids(supplied), *columns.values()], names=["event_id", *columns])
-        owners = np.repeat(np.arange(len(given)), counts)
-        if fresh.all():
+        fresh = self._fresh(supplied, came) if supplied is not None else None
+        accepted = known.add_column(0, "event_id", self._ids(supplied, rows)).add_column(
+            1, "broker", self._brokers(rows)
+        )
+        owners = np.arange(len(given)).repeat(counts)
+        if fresh is None or fresh.all():
             return Accepted(accepted, owners)
         self.repeated += int((~fresh).sum())
         return Accepted(accepted.filter(pa.array(fresh)), owners[fresh])
 
-    def _ids(self, supplied: pa.StringArray) -> pa.StringArray:
+    def _plan(self, topic: str, given: pa.Schema) -> _Plan:
+        """What is to be done with events of a schema; the last one of each topic is remembered."""
+        plan = self._plans.get(topic)
+        if plan is None or not plan.given.equals(given):
+            plan = self._plans[topic] = _Plan.of(topic, self._schemas[topic], given)
+        return plan
+
+    def _brokers(self, rows: int) -> pa.StringArray:
+        if rows > len(self._names):
+            self._names = pa.repeat(self._name, rows)
+        return self._names.slice(0, rows)
+
+    def _ids(self, supplied: pa.StringArray | None, rows: int) -> pa.StringArray:
         """The ids that were supplied, and new ones for the other events."""
-        count = supplied.null_count
-        if not count:
+        count = rows if supplied is None else supplied.null_count
+        if supplied is not None and not count:
             return supplied
         first, self.sequence = self.sequence + 1, self.sequence + count
-        given = pa.array([f"{self._prefix}{number}" for number in range(first, first + count)], pa.string())
-        return given if count == len(supplied) else pc.replace_with_mask(supplied, supplied.is_null(), given)
+        if count <= FEW_IDS:
+            given = pa.array([f"{self._prefix}{number}" for number in range(first, first + count)], pa.string())
+        else:
+            numbers = pa.array(np.arange(first, first + count)).cast(pa.string())
+            given = pc.binary_join_element_wise(self._prefix, numbers, "")
+        return given if supplied is None or count == rows else pc.replace_with_mask(supplied, supplied.is_null(), given)
 
     def _fresh(self, supplied: pa.StringArray, came: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Of each event, whether its id is given here or was not supplied of late; supplied ones are remembered."""
@@ -127,17 +188,18 @@ class Ingress:
 
 def _times(given: pa.Array | None, came: npt.NDArray[np.int64]) -> pa.Array:
     """When events happened; where they do not say, when they came."""
+    times = None if given is None else _typed("ts", given, Type.TIMESTAMP.arrow)
+    if times is not None and not times.null_count:
+        return times
     stamps = pa.array(came).view(Type.TIMESTAMP.arrow)
-    if given is None:
-        return stamps
-    times = _typed("ts", given, Type.TIMESTAMP)
-    return pc.coalesce(times, stamps) if times.null_count else times
+    return stamps if times is None else pc.coalesce(times, stamps)
 
 
-def _typed(name: str, column: pa.Array, kind: Type) -> pa.Array:
-    if column.type == kind.arrow:
+def _typed(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
         return column
     try:
-        return column.cast(kind.arrow)
+        return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise EventError(f"attribute {name!r} is of type {column.type}; accepted is {kind.value}") from None
+        accepted = Type.of(kind).value
+        raise EventError(f"attribute {name!r} is of type {column.type}; accepted is {accepted}") from None

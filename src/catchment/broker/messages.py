@@ -11,6 +11,7 @@ Rule 3: one link carries its messages in the order in which they were sent, cont
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -133,8 +134,26 @@ class Delivered(_Message, frozen=True):
 
     topic: str
     events: pa.RecordBatch
-    wanted: dict[str, np.ndarray]
-    """By subscription, rows of `events`, rising."""
+    names: tuple[str, ...]
+    """Subscriptions, rising."""
+    ends: np.ndarray
+    """Of each subscription, where its rows end."""
+    rows: np.ndarray
+    """Of `events`, rising within a subscription, one subscription behind the other."""
+
+    @classmethod
+    def of(cls, topic: str, events: pa.RecordBatch, wanted: Mapping[str, np.ndarray]) -> Delivered:
+        """A delivery of rows by subscription."""
+        names = sorted(wanted)
+        ends = np.cumsum([len(wanted[name]) for name in names], dtype=np.int32)
+        rows = np.concatenate([np.zeros(0, np.int32), *(wanted[name] for name in names)])
+        return cls(topic, events, tuple(names), ends, rows)
+
+    @property
+    def wanted(self) -> dict[str, np.ndarray]:
+        """By subscription, rows of `events`, rising."""
+        ends = self.ends.tolist()
+        return {name: self.rows[begin:end] for name, begin, end in zip(self.names, [0, *ends], ends, strict=False)}
 
     def __str__(self) -> str:
         ids = _all_ids(self.events)

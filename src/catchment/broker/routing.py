@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ from catchment.matching.poset import Shift
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 
-__all__ = ["Before", "Matched", "Routes", "Rows", "combined"]
+__all__ = ["Before", "BySubscription", "Matched", "Routes", "Rows", "combined", "rising"]
 
 Rows = npt.NDArray[np.int64]
 
-FEW_PAIRS = 128
+FEW_PAIRS = 16
 """Up to so many, Python's own lists are quicker than arrays."""
 
 
@@ -45,15 +45,44 @@ class Before:
         return (*now, *self.shift.sunk)
 
 
+@dataclass(frozen=True, slots=True)
+class BySubscription:
+    """Which rows of a batch each subscription of a client wants."""
+
+    names: list[str]
+    """Rising."""
+    ends: Rows
+    """Where the rows of each end."""
+    rows: Rows
+    """Rising within a subscription, one subscription behind the other."""
+
+    def without(self, left_out: npt.NDArray[np.bool_]) -> BySubscription:
+        """The same but for some rows."""
+        kept = ~left_out[self.rows]
+        ends = np.concatenate(([0], np.cumsum(kept)))[self.ends]
+        some = np.diff(ends, prepend=0) > 0
+        return BySubscription(
+            [name for name, one in zip(self.names, some, strict=True) if one], ends[some], self.rows[kept]
+        )
+
+
 @dataclass(slots=True)
 class Matched:
     """Which rows of a batch go where, in the order of rows."""
 
     neighbours: dict[str, Rows] = field(default_factory=dict)
-    clients: dict[str, dict[str, Rows]] = field(default_factory=dict)
-    """By client and subscription."""
+    clients: dict[str, BySubscription] = field(default_factory=dict)
     notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
     """By neighbour, what advice says of each event that goes there, in columns."""
+
+    def without(self, left_out: npt.NDArray[np.bool_]) -> Matched:
+        """The same but for some rows."""
+        neighbours = {side: rows[~left_out[rows]] for side, rows in self.neighbours.items()}
+        clients = {client: of.without(left_out) for client, of in self.clients.items()}
+        return Matched(
+            {side: rows for side, rows in neighbours.items() if len(rows)},
+            {client: of for client, of in clients.items() if len(of.rows)},
+        )
 
     def note(self, advice: str, neighbour: str, columns: Mapping[str, pa.Array]) -> None:
         """Let the events that go to a neighbour carry columns of an advice."""
@@ -73,6 +102,8 @@ class Routes:
         self.subscriptions: dict[tuple[str, str], tuple[Filter, tuple[str, ...] | None]] = {}
         """Of clients, by client and name: the filter, and the columns wanted."""
         self._matcher = Matcher({}, schema)
+        self._order: _Order | None = None
+        """Of the matcher's slots; None if they have changed."""
 
     @property
     def is_empty(self) -> bool:
@@ -83,34 +114,46 @@ class Routes:
 
     def add_neighbour_filter(self, neighbour: str, condition: Filter) -> dict[str, Before]:
         self.wanted[neighbour][condition] = None
-        self._matcher.add((neighbour, condition), condition)
+        self._begin_matching((neighbour, condition), condition)
         return self._spread(condition, neighbour, added=True)
 
     def remove_neighbour_filter(self, neighbour: str, condition: Filter) -> dict[str, Before]:
         if condition not in self.wanted[neighbour]:
             return {}
         del self.wanted[neighbour][condition]
-        self._matcher.remove((neighbour, condition))
+        self._end_matching((neighbour, condition))
         return self._spread(condition, neighbour, added=False)
 
     def add_subscription(
         self, client: str, name: str, condition: Filter, columns: tuple[str, ...] | None
     ) -> dict[str, Before]:
         self.subscriptions[client, name] = (condition, columns)
-        self._matcher.add((client, name), condition)
+        self._begin_matching((client, name), condition)
         return self._spread(condition, client, added=True)
 
     def remove_subscription(self, client: str, name: str) -> dict[str, Before]:
         if (client, name) not in self.subscriptions:
             return {}  # an advice kept it from being added
         condition, _ = self.subscriptions.pop((client, name))
-        self._matcher.remove((client, name))
+        self._end_matching((client, name))
         return self._spread(condition, client, added=False)
+
+    def _begin_matching(self, who: tuple[str, Filter | str], condition: Filter) -> None:
+        self._matcher.add(who, condition)
+        self._order = None
+
+    def _end_matching(self, who: tuple[str, Filter | str]) -> None:
+        self._matcher.remove(who)
+        self._order = None
 
     def columns_for(self, client: str, names: Iterable[str], there: list[str]) -> list[str]:
         """The columns that some of a client's subscriptions ask for, of those that are there."""
-        asked = [self.subscriptions[client, name][1] for name in names if (client, name) in self.subscriptions]
-        wanted = {"event_id", *(column for columns in asked for column in columns or there)}
+        wanted = {"event_id"}
+        for name in names:
+            _, columns = self.subscriptions.get((client, name), (None, ()))
+            if columns is None:
+                return there
+            wanted.update(columns)
         return [name for name in there if name in wanted]
 
     def _spread(self, condition: Filter, peer: str, *, added: bool) -> dict[str, Before]:
@@ -136,10 +179,10 @@ class Routes:
         for neighbour, filters in wanted.items():
             for condition in filters:
                 self.wanted[neighbour][condition] = None
-                self._matcher.add((neighbour, condition), condition)
+                self._begin_matching((neighbour, condition), condition)
         for (client, name), (condition, columns) in subscriptions.items():
             self.subscriptions[client, name] = (condition, columns)
-            self._matcher.add((client, name), condition)
+            self._begin_matching((client, name), condition)
         for neighbour, summary in self.summaries.items():
             summary.recall(self.filters_beside(neighbour), told[neighbour])
 
@@ -159,35 +202,77 @@ class Routes:
 
     def match(self, events: pa.RecordBatch) -> Matched:
         rows, slots = self._matcher.match_slots(events)
-        matched = Matched()
-        if not len(rows):
-            return matched
-        per_neighbour: dict[str, list[Rows]] = {}
-        for slot, found in _by_slot(rows, slots):
+        if len(slots) <= FEW_PAIRS:
+            return self._few(rows.tolist(), slots.tolist())
+        if self._order is None:
+            self._order = _Order.of(self._matcher)
+        return self._many(self._order, rows, slots, events.num_rows)
+
+    def _few(self, rows: list[int], slots: list[int]) -> Matched:
+        per_neighbour: dict[str, set[int]] = {}
+        per_client: dict[str, dict[str, list[int]]] = {}
+        for row, slot in zip(rows, slots, strict=True):
             peer, what = self._matcher.id_of(slot)
             if isinstance(what, str):
-                matched.clients.setdefault(peer, {})[what] = found
+                per_client.setdefault(peer, {}).setdefault(what, []).append(row)
             else:
-                per_neighbour.setdefault(peer, []).append(found)
-        for neighbour, several in sorted(per_neighbour.items()):
-            matched.neighbours[neighbour] = several[0] if len(several) == 1 else np.unique(np.concatenate(several))
+                per_neighbour.setdefault(peer, set()).add(row)
+        matched = Matched()
+        for neighbour, wanted in sorted(per_neighbour.items()):
+            matched.neighbours[neighbour] = np.array(sorted(wanted), np.int64)
+        for client, by_name in sorted(per_client.items()):
+            names = sorted(by_name)
+            ends = list(accumulate(len(by_name[name]) for name in names))
+            chosen = [row for name in names for row in by_name[name]]
+            matched.clients[client] = BySubscription(names, np.array(ends), np.array(chosen))
+        return matched
+
+    def _many(self, order: _Order, rows: Any, slots: Any, row_count: int) -> Matched:
+        if len(order.stretches) == 1 and order.stretches[0][0] in self.wanted:
+            return Matched({order.stretches[0][0]: rising(rows, row_count)})
+        matched = Matched()
+        begin, end, rows = self._matcher.by_slot(rows, order.places[slots])
+        begin, end = begin[0], end[0]
+        for peer, first, last in order.stretches:
+            wanted = rows[begin[first] : end[last - 1]]
+            if not len(wanted):
+                continue
+            if peer in self.wanted:
+                matched.neighbours[peer] = rising(wanted, row_count)
+                continue
+            there = first + (end[first:last] > begin[first:last]).nonzero()[0]
+            names = [order.names[place] for place in there.tolist()]
+            matched.clients[peer] = BySubscription(names, end[there] - begin[first], wanted)
         return matched
 
 
-def _by_slot(rows: Any, slots: Any) -> Iterator[tuple[int, Rows]]:
-    """The rows of each slot, by slot."""
-    if len(slots) <= FEW_PAIRS:
-        found: dict[int, list[int]] = {}
-        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
-            found.setdefault(slot, []).append(row)
-        for slot in sorted(found):
-            yield slot, np.array(found[slot], np.int64)
-        return
-    order = np.argsort(slots, kind="stable")
-    rows, slots = rows[order].astype(np.int64), slots[order]
-    edges = [0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(slots)]
-    for begin, end in pairwise(edges):
-        yield int(slots[begin]), rows[begin:end]
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The slots of a matcher by peer and, of clients, by name."""
+
+    places: npt.NDArray[np.int32]
+    """Of each slot."""
+    names: list[Any]
+    """By place, what is asked there: the name of a subscription, or a neighbour's filter."""
+    stretches: list[tuple[str, int, int]]
+    """Peers, and from which place to before which other they are."""
+
+    @classmethod
+    def of(cls, matcher: Matcher) -> _Order:
+        ids = sorted(matcher, key=lambda one: (one[0], one[1] if isinstance(one[1], str) else ""))
+        slots = np.array([matcher.slot_of(one) for one in ids])
+        places = np.zeros(slots.max() + 1, np.int32)
+        places[slots] = np.arange(len(ids))
+        edges = [at for at, (peer, _) in enumerate(ids) if not at or peer != ids[at - 1][0]]
+        stretches = [(ids[first][0], first, last) for first, last in pairwise([*edges, len(ids)])]
+        return cls(places, [what for _, what in ids], stretches)
+
+
+def rising(rows: Rows, row_count: int) -> Rows:
+    """Rows of a batch, each once."""
+    is_there = np.zeros(row_count, np.bool_)
+    is_there[rows] = True
+    return is_there.nonzero()[0]
 
 
 def combined(befores: Iterable[Any]) -> dict[str, Shift]:

@@ -6,11 +6,12 @@ when subscriptions come and go. It is sent to Spark's executors as it is built.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba import typeof
 
 from catchment.matching.columns import Plan, columns_of, columns_of_event
 from catchment.matching.encoding import Check, Space
@@ -75,6 +76,9 @@ class Matcher:
         self._registry = Registry()
         self._plans: list[Plan] = []
         self._workspace: Workspace | None = None
+        self._views: tuple[Any, ...] | None = None
+        """What `match_few` reads of the index; None if the filters have changed."""
+        self._call_few: Callable[..., int] | None = None
         numbers: dict[tuple[Check, ...], int] = {}
         for _, conjunctions in owned:
             for checks in conjunctions:
@@ -181,14 +185,23 @@ class Matcher:
     def _match_few(self, columns: Array, rows: int) -> tuple[Array, Array] | None:
         """The pairs, unless there is no room for all of them yet, or something to complain about."""
         workspace = self._take_workspace()
-        index, space, tiles = self.index, self._space, self.index.tiles()
-        codes, cells = workspace.codes_and_cells(rows, len(space.lanes))
-        texts, pieces, scratch = space.vocabulary.view(), space.pieces.view(), workspace.scratch(rows, len(tiles.fail))
+        if self._views is None:
+            space, index = self._space, self.index
+            texts, pieces = space.vocabulary.view(), space.pieces.view()
+            self._views = (index.lanes(), texts, pieces, index.tiles(), index.checks(), self.owners())
+            self._call_few = None
+        lanes, texts, pieces, tiles, checks, owners = self._views
+        codes, cells = workspace.codes_and_cells(rows, len(self._space.lanes))
         out_row, out_slot = workspace.few
-        pairs = match_few(
-            columns, index.lanes(), texts, pieces, workspace.memo, codes, cells, tiles, index.checks(), self.owners(),
-            scratch, out_row, out_slot,
+        arguments = (
+            columns, lanes, texts, pieces, workspace.memo, codes, cells, tiles, checks, owners,
+            workspace.scratch(rows, len(tiles.fail)), out_row, out_slot,
         )  # fmt: skip
+        if self._call_few is None:
+            # To look at the types of so many arrays again takes longer than to match one event.
+            dispatcher: Any = match_few
+            self._call_few = dispatcher.compile(tuple(map(typeof, arguments)))
+        pairs = self._call_few(*arguments)
         self._workspace = workspace
         return (out_row[:pairs].copy(), out_slot[:pairs].copy()) if pairs >= 0 else None
 
@@ -255,6 +268,7 @@ class Matcher:
         """Match another filter from now on."""
         if identifier in self._registry.slots:
             raise FilterError(f"there is already a filter with the id {identifier!r}; remove it first")
+        self._views = None
         conjunctions = {self._space.checks(c): None for c in condition.within(self.schema).disjuncts}
         if self._space.vocabulary.settle():
             self.index.resolve()
@@ -265,6 +279,7 @@ class Matcher:
     def remove(self, identifier: Hashable) -> None:
         """Match a filter no longer."""
         self.slot_of(identifier)
+        self._views = None
         for entry in self._registry.leave(identifier):
             key = int(self.index.store.hash[entry])
             self._entries[key].remove(entry)
@@ -317,7 +332,7 @@ class Matcher:
 
     def __getstate__(self) -> dict[str, Any]:
         # Plans and workspace belong to the process; the hash table is quickly made again.
-        return {**self.__dict__, "_plans": [], "_workspace": None, "_entries": None}
+        return {**self.__dict__, "_plans": [], "_workspace": None, "_views": None, "_call_few": None, "_entries": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import TypeAlias
 
 import numpy as np
@@ -94,6 +95,9 @@ def problems(events: Columns, schemas: Mapping[str, Schema] | None, brokers: Ite
     return None if reasons is None else pa.array(reasons, pa.string())
 
 
+_FLOAT, _TIMESTAMP = Type.FLOAT.arrow, Type.TIMESTAMP.arrow
+
+
 def value_problem(name: str, values: pa.Array) -> str | None:
     """What is wrong with some value of a column, as `problems` would say it; None if nothing is."""
     if not values.null_count and len(values) and _are_fine(values):
@@ -104,9 +108,11 @@ def value_problem(name: str, values: pa.Array) -> str | None:
 
 def _are_fine(values: pa.Array) -> bool:
     """Whether all of some values are, if that is found out quickly: most events come alone."""
-    if values.type == Type.FLOAT.arrow:
-        return bool(np.isfinite(values.to_numpy()).all())
-    if values.type == Type.TIMESTAMP.arrow:
+    if values.type == _FLOAT:
+        return isfinite(values[0].as_py()) if len(values) == 1 else bool(np.isfinite(values.to_numpy()).all())
+    if values.type == _TIMESTAMP:
+        if len(values) == 1:
+            return bool(TIME_MIN_US <= values[0].value <= TIME_MAX_US)
         times = values.view(pa.int64()).to_numpy()
         return bool(times.min() >= TIME_MIN_US and times.max() <= TIME_MAX_US)
     return False

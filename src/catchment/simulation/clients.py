@@ -39,6 +39,8 @@ class Wish:
     ended: Request | None = None
     received: list[str] = field(default_factory=list)
     """Ids of events, in the order in which they came."""
+    received_us: list[int] = field(default_factory=list)
+    """When they came."""
     values: list[tuple[int, WindowValue]] = field(default_factory=list)
     """Values of windows, and when they came."""
 
@@ -75,6 +77,10 @@ class Client:
         self._session = Session(name)
         self.reads = True
         """Whether it takes what comes; else that waits with its broker."""
+        self.is_away = False
+        """Whether it has parked."""
+        self.pauses_us: list[tuple[int, int]] = []
+        """From when to when it did not read."""
         self.missed: int | None = None
         """How many frames it missed, once it was dropped for not reading."""
         self.requests: list[Request] = []
@@ -102,12 +108,27 @@ class Client:
             self._latest[fields[0]] = number
         return frames
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether none of its requests is under way."""
+        return not self._session.open
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether its broker knows it no more."""
+        return self.missed is not None
+
+    def resume(self) -> int:
+        """Begin another life; which one it is."""
+        self._session = self._session.resumed()
+        return self._session.incarnation
+
     def receive(self, data: bytes, now_us: int) -> tuple[m.Message, ...]:
         """What a frame of its broker says that is new."""
         messages = self._session.receive(data)
         for message in messages:
             if isinstance(message, m.Delivered):
-                self._delivered(message)
+                self._delivered(message, now_us)
             elif isinstance(message, m.Notified):
                 self._notified(message, now_us)
             elif isinstance(message, m.Dropped):
@@ -128,11 +149,12 @@ class Client:
             # An answer from before it was taken back says nothing about the advertisement that followed.
             self.advertised.add(request.message.topic)
 
-    def _delivered(self, message: m.Delivered) -> None:
+    def _delivered(self, message: m.Delivered, now_us: int) -> None:
         ids = message.events.column("event_id").to_pylist()
         known = {**{wish.name: wish for wish in self.past}, **self.wishes}
         for name, rows in sorted(message.wanted.items()):
             known[name].received += [ids[row] for row in rows.tolist()]
+            known[name].received_us += [now_us] * len(rows)
 
     def _notified(self, message: m.Notified, now_us: int) -> None:
         known = {**{wish.name: wish for wish in self.past}, **self.wishes}

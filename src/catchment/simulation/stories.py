@@ -20,6 +20,7 @@ from catchment.simulation.checking import (
     check_deliveries,
     check_emptiness,
     check_notifications,
+    check_promptness,
     check_routes,
 )
 from catchment.simulation.clients import Client
@@ -56,6 +57,8 @@ _MEASURES = {
     ),
 }
 _KEYS = {"traffic": ("", "", ", highway"), "stock": ("", "", ", symbol")}
+PROMPT_US, STARVED_US = 5_000_000, 20_000_000
+"""What everything that goes wrong may hold an event up, and how long a client may not read, which holds up nobody."""
 _WINDOWS = ((20, 20), (50, 20), (60, 20), (200, 50), (10, 30), (1_000, 1_000))
 """Size and shift in milliseconds."""
 
@@ -88,7 +91,7 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         kills=random.choice([0.0, 0.0, 0.02]),
         step_max=random.choice([1, 3, 100]),
         step_delay_us_max=random.choice([0, 3_000]),
-        limits=random.choice([Limits(), Limits(link_bytes_max=2_000)]),
+        limits=random.choice([Limits(), Limits(link_bytes_max=2_000), Limits(client_bytes_max=1_000)]),
     )
     settings = Settings(
         schemas=SCHEMAS,
@@ -119,9 +122,11 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         teller.step()
         if random.random() < 0.6:
             world.run(world.timeline.now_us + random.randint(1, 20_000))
+    teller.everybody_is_back()
     world.run()
     problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world), *check_routes(world)]
     problems += check_notifications(world, revises=aggregating.revises)
+    problems += check_promptness(world, PROMPT_US)
     teller.everybody_goes()
     world.run()
     problems += chain(check_answers(world), check_emptiness(world), bounds.check())
@@ -139,10 +144,23 @@ class _Teller:
         self._clients = [world.client(random.choice(names), f"c{n}") for n in range(random.randint(1, 6))]
 
     def step(self) -> None:
-        act = self._random.choices(
-            [self._advertise, self._unadvertise, self._subscribe, self._unsubscribe, self._publish], [4, 2, 5, 2, 9]
-        )[0]
-        client, topic = self._random.choice(self._clients), self._random.choice(sorted(SCHEMAS))
+        acts = {
+            self._advertise: 8,
+            self._unadvertise: 4,
+            self._subscribe: 10,
+            self._unsubscribe: 4,
+            self._publish: 20,
+            self._park: 1,
+            self._starve: 1,
+        }
+        self._replace_dropped()
+        if self._random.random() < 0.1:
+            self.everybody_is_back()
+        act = self._random.choices([*acts], [*acts.values()])[0]
+        here = [client for client in self._clients if not client.is_away]
+        if not here:
+            return
+        client, topic = self._random.choice(here), self._random.choice(sorted(SCHEMAS))
         for _ in range(self._random.choice([1, 1, 1, 5]) if act == self._publish else 1):
             act(client, topic)
         self._break()
@@ -203,8 +221,29 @@ class _Teller:
         if self._world.links and self._random.random() < options.partitions:
             self._world.cut(*self._random.choice(self._world.links), self._random.randint(1, options.down_us_max))
 
+    def _park(self, client: Client, topic: str) -> None:
+        if client.is_answered and client.reads:
+            self._world.park(client)
+
+    def _starve(self, client: Client, topic: str) -> None:
+        if client.reads:
+            self._world.starve(client, self._random.choice([10_000, STARVED_US]))
+
+    def _replace_dropped(self) -> None:
+        """Whoever was dropped comes back under another name, and knows nothing of before."""
+        for place, client in enumerate(self._clients):
+            if client.is_dropped:
+                self._clients[place] = self._world.client(client.broker, f"c{self._next()}-again")
+
+    def everybody_is_back(self) -> None:
+        for client in self._clients:
+            if client.is_away:
+                self._world.resume(client)
+
     def everybody_goes(self) -> None:
         for client in self._clients:
+            if client.is_dropped:
+                continue
             for name in sorted(client.wishes):
                 if client.wishes[name].asked.refused is None:
                     self._world.unsubscribe(client, name)

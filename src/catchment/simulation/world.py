@@ -19,7 +19,7 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker.advice import Advice
 from catchment.broker.broker import Settings
-from catchment.broker.inputs import Attached, Item, Received, Replied, Step, Woken
+from catchment.broker.inputs import Attached, Item, Parked, Received, Replied, Resumed, Step, Woken
 from catchment.broker.store import StoreReply, StoreRequest
 from catchment.model.errors import ConfigurationError
 from catchment.overlay import Overlay, topic_tree
@@ -34,6 +34,8 @@ from catchment.simulation.tap import Tap
 from catchment.simulation.timeline import Timeline
 
 __all__ = ["World"]
+
+FOREVER_US = 2**62
 
 
 class World:
@@ -115,6 +117,28 @@ class World:
     def publish(self, client: Client, topic: str, events: pa.RecordBatch) -> None:
         self._ask(client, m.PublishEvents, topic, events)
 
+    def park(self, client: Client) -> None:
+        """Let a client that waits for no answer go away for some time; what it wants is collected for it."""
+        client.is_away = True
+        client.pauses_us.append((self.timeline.now_us, FOREVER_US))
+        self._store(self.nodes[client.broker], Parked(client.name))
+
+    def resume(self, client: Client) -> None:
+        """Let a client that has parked come back, in another life."""
+        client.is_away = False
+        client.pauses_us[-1] = (client.pauses_us[-1][0], self.timeline.now_us)
+        self._store(self.nodes[client.broker], Resumed(client.name, client.resume()))
+
+    def starve(self, client: Client, for_us: int) -> None:
+        """Let a client read nothing for some time."""
+        client.reads = False
+        client.pauses_us.append((self.timeline.now_us, self.timeline.now_us + for_us))
+
+        def read_again() -> None:
+            client.reads = True
+
+        self.timeline.at(self.timeline.now_us + for_us, read_again)
+
     def _ask(self, client: Client, kind: type, *fields: object) -> None:
         now_us = self.timeline.now_us
         if self._records and self._is_at_rest():
@@ -178,7 +202,7 @@ class World:
         now_us = self.timeline.now_us
         if target in self.clients:
             client = self.clients[target]
-            if not client.reads:
+            if client.is_away or not client.reads:
                 return now_us + self.options.retransmit_us
             for message in client.receive(data, now_us):
                 if self._traces:

@@ -144,7 +144,8 @@ class Topic:
         if not self.questions and notes is None:
             return matched
         marks = self._marks(at, notes, upstream)
-        regular = matched if marks.held_us is None else _without(matched, marks.held_us > NEVER)
+        # What was held goes on for aggregates alone: whoever wants it as it is has it already.
+        regular = matched if marks.held_us is None else matched.without(marks.held_us > NEVER)
         times_us = events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
         self._weigh(at, events.num_rows)
         self.clock.see(int(times_us.max()), at.now_us)
@@ -446,17 +447,3 @@ class Topic:
         self._waiting_times.restore(saved["waiting_times"])
         self.silence.restore(saved["silence"])
         self._unweighed = saved["unweighed"]
-
-
-def _without(matched: Matched, left_out: npt.NDArray[np.bool_]) -> Matched:
-    """Where rows go but for some, which go on for aggregates alone: whoever wants them as they are has them already."""
-    neighbours = {side: rows[~left_out[rows]] for side, rows in matched.neighbours.items()}
-    clients = {
-        client: {name: rows[~left_out[rows]] for name, rows in wanted.items()}
-        for client, wanted in matched.clients.items()
-    }
-    clients = {client: {name: rows for name, rows in of.items() if len(rows)} for client, of in clients.items()}
-    return Matched(
-        {side: rows for side, rows in neighbours.items() if len(rows)},
-        {client: of for client, of in clients.items() if of},
-    )

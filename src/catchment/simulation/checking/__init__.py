@@ -4,6 +4,7 @@ from catchment.simulation.checking.bounds import Bounds
 from catchment.simulation.checking.conduct import check_answers, check_conduct
 from catchment.simulation.checking.deliveries import check_deliveries
 from catchment.simulation.checking.notifications import check_notifications
+from catchment.simulation.checking.promptness import check_promptness
 from catchment.simulation.checking.routes import check_emptiness, check_routes
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "check_deliveries",
     "check_emptiness",
     "check_notifications",
+    "check_promptness",
     "check_routes",
 ]

@@ -17,14 +17,14 @@ def check_deliveries(world: World) -> Iterator[str]:
     """Every subscription got what it must, nothing that it may not, each event once and in its publisher's order.
 
     It must get what was accepted between its acknowledgement and its end, and may get what was under way when it was
-    asked for. What is under way when it ends may be lost to it.
+    asked for. What is under way when it ends, or when its client is dropped, may be lost to it.
     """
     for client in world.clients.values():
         for wish in client.all_wishes:
-            yield from _check_wish(world, wish)
+            yield from _check_wish(world, wish, has_ended=wish.ended is not None or client.is_dropped)
 
 
-def _check_wish(world: World, wish: Wish) -> Iterator[str]:
+def _check_wish(world: World, wish: Wish, *, has_ended: bool) -> Iterator[str]:
     if not wish.is_regular:
         return
     who = f"{wish.client} {wish.name}"
@@ -42,7 +42,7 @@ def _check_wish(world: World, wish: Wish) -> Iterator[str]:
     may = {one.event_id for one in matching if one.accepted_us >= wish.asked.rested_us}
     for event_id in received.keys() - may:
         yield f"{who} got {event_id}, which it may not"
-    if wish.ended is None and acknowledged_us is not None:
+    if not has_ended and acknowledged_us is not None:
         for one in matching:
             if one.accepted_us > acknowledged_us and one.event_id not in received:
                 yield f"{who} did not get {one.event_id}, accepted at {one.accepted_us}us"

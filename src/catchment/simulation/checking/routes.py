@@ -60,7 +60,7 @@ def _side_of(broker: str, without: str, world: World) -> set[str]:
 
 
 def _clients_at(brokers: Collection[str], world: World) -> list[Client]:
-    return [client for client in world.clients.values() if client.broker in brokers]
+    return [client for client in world.clients.values() if client.broker in brokers and not client.is_dropped]
 
 
 def _wanted_at(brokers: Collection[str], topic: str, world: World) -> list[Filter]:

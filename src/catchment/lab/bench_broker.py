@@ -1,0 +1,368 @@
+"""`catchment bench broker`: CPU time that one broker takes for an event, with the codec, next to the bare stages.
+
+Three brokers in a chain: publishers are at the first (ingress), ten subscribers at the last (egress). Each broker is
+handed frames as bytes and gives frames as bytes. Its steps are timed alone, one broker after the other, and divided by
+the events that reach it. A round is two seconds of event time, in which one window of every aggregate subscription
+closes; the best round counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from catchment.broker import messages as m
+from catchment.broker.aggregation import Aggregation, AggregationOptions
+from catchment.broker.broker import Broker, Settings
+from catchment.broker.inputs import Input, Received, Step
+from catchment.model.errors import ConfigurationError
+from catchment.model.schema import Schema, Type
+from catchment.model.subscription import Subscription
+from catchment.overlay import Overlay
+from catchment.simulation.options import Options
+from catchment.simulation.world import World
+from catchment.stages import Active, compile_plan, partials_of
+
+__all__ = ["BATCHES", "KINDS", "QUICK", "SIZES", "Measured", "print_report", "run"]
+
+TOPIC = "readings"
+SCHEMA = Schema(
+    {
+        "area": Type.STRING,
+        "road": Type.STRING,
+        "sensor": Type.STRING,
+        "weather": Type.STRING,
+        "speed": Type.FLOAT,
+        "load": Type.FLOAT,
+        "level": Type.FLOAT,
+        "vehicles": Type.INT,
+        "delay": Type.INT,
+        "lane": Type.INT,
+        "is_open": Type.BOOL,
+    }
+)
+"""With `ts` the 12 columns that clients publish; the first broker adds the id and its own name."""
+AREAS, ROADS = 50, 20
+SELECTIVITY = 0.01
+BROKERS = ("b1", "b2", "b3")
+ROLES = ("ingress", "transit", "egress")
+CLIENTS = 10
+"""Publishers at the first broker, and subscribers at the last."""
+SIZES, BATCHES = (100, 1_000), (1, 100, 1_000)
+PLACEMENTS = ("late", "early", "adaptive", "cover")
+KINDS = ("regular", *PLACEMENTS, "waiting")
+"""Of subscriptions; `waiting` is regular ones and frames with one event each that wait together."""
+WAITING = 1_000
+EVENTS_PER_S, ROUND_S, WARM_S = 1_000, 2, 24
+WINDOW = "window(ts, '20 seconds', '2 seconds')"
+START_US = 3_600_000_000
+"""When events begin: long after all subscriptions are known."""
+LIMIT_S = 30.0
+"""CPU time after which a cell ends with what it has measured."""
+QUICK: dict[str, Any] = {"rounds": 2, "limit_s": 3.0}
+"""What one has time for between two changes."""
+
+WANTED_REGULAR: dict[tuple[int, int], tuple[float, float, float]] = {
+    (100, 1): (160, 65, 80),
+    (100, 100): (4, 1, 10),
+    (100, 1_000): (0.7, 0.3, 1.3),
+    (1_000, 1): (230, 70, 130),
+    (1_000, 100): (4, 2, 13),
+    (1_000, 1_000): (0.9, 0.6, 3.5),
+}
+"""Microseconds an event, by subscriptions and batch: of ingress, transit and egress."""
+WANTED_AGGREGATE = {
+    (100, 1): 400.0, (100, 100): 12.0, (100, 1_000): 3.0,
+    (1_000, 1): 600.0, (1_000, 100): 25.0, (1_000, 1_000): 5.0,
+}  # fmt: skip
+WANTED_WAITING = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one broker takes for an event. Times are CPU microseconds of the best round, and of the median one."""
+
+    kind: str
+    subscriptions: int
+    broker: str
+    """Its place in the chain."""
+    batch: int
+    events: int
+    us: float
+    median_us: float
+    wanted_us: float | None
+    match_us: float
+    """Of the bare match of the same batches."""
+    partials_us: float | None
+    """Of `partials_of` behind it, where subscriptions aggregate."""
+    is_cut: bool
+    """Whether the time limit came before the last round."""
+
+    @property
+    def passes(self) -> bool | None:
+        return None if self.wanted_us is None else self.us <= self.wanted_us
+
+
+def run(
+    *,
+    only: Sequence[str] = KINDS,
+    sizes: Sequence[int] = SIZES,
+    batches: Sequence[int] = BATCHES,
+    rounds: int | None = None,
+    limit_s: float = LIMIT_S,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Measure everything that is chosen; a dictionary that JSON can hold."""
+    for one in only:
+        if one not in KINDS:
+            raise ConfigurationError(f"only is {one!r}; accepted are {', '.join(KINDS)}")
+    measured: list[Measured] = []
+    for kind in (one for one in KINDS if one in only):
+        for size in sizes:
+            for batch in [1] if kind == "waiting" else batches:
+                report(f"{kind}, {size:,} subscriptions, {_batch_name(kind, batch)}")
+                measured += _measure(kind, size, batch, rounds or (6 if batch == 1 else 25), limit_s)
+    return {"measured": [{**asdict(one), "passes": one.passes} for one in measured]}
+
+
+def _batch_name(kind: str, batch: int) -> str:
+    return f"{WAITING:,} frames of 1 event in a step" if kind == "waiting" else f"{batch:,} events in a frame"
+
+
+# -- the workload -----------------------------------------------------------------------------------------------------
+
+
+def _events(number: int, rows: int) -> pa.RecordBatch:
+    """Events from one number on; the same number gives the same event, whatever the batch."""
+    random = np.random.default_rng(number)
+    words = {"area": AREAS, "road": ROADS, "sensor": 500, "weather": 5}
+    columns: dict[str, Any] = {
+        "ts": pa.array(START_US + (number + np.arange(rows)) * (1_000_000 // EVENTS_PER_S), Type.TIMESTAMP.arrow),
+        **{name: pa.array([f"{name}-{one}" for one in random.integers(0, most, rows)]) for name, most in words.items()},
+        **{name: random.uniform(0, 100, rows) for name in ("speed", "load", "level")},
+        **{name: random.integers(0, 100, rows) for name in ("vehicles", "delay", "lane")},
+        "is_open": random.random(rows) < 0.5,
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _questions(kind: str, size: int) -> Iterator[str]:
+    """Subscriptions of which each matches about a hundredth of all events; every other aggregate has a group key."""
+    random = np.random.default_rng(size)
+    measures = ("avg(speed), count(*)", "sum(vehicles)", "max(load)", "min(delay), max(delay)", "stddev_samp(level)")
+    for number in range(size):
+        share = SELECTIVITY if number % 2 else SELECTIVITY * ROADS
+        low = random.uniform(0, 100 * (1 - share))
+        attribute = ("speed", "load", "level")[int(random.integers(3))]
+        where = f"{attribute} BETWEEN {low:.3f} AND {low + 100 * share:.3f}"
+        if not number % 2:
+            where += f" AND road = 'road-{random.integers(ROADS)}'"
+        if kind in PLACEMENTS:
+            key = ", area" if number % 4 < 2 else ""
+            yield f"SELECT {measures[number % 5]} FROM {TOPIC} WHERE {where} GROUP BY {WINDOW}{key}"
+        else:
+            yield f"SELECT * FROM {TOPIC} WHERE {where}"
+
+
+class _Chain:
+    """Three brokers that know their subscriptions, and frames of publishers for the first."""
+
+    def __init__(self, kind: str, questions: Sequence[str]) -> None:
+        schemas = {TOPIC: SCHEMA}
+        options = AggregationOptions(placement=kind if kind in PLACEMENTS else "early")
+        world = World(
+            Overlay.from_links(pairwise(BROKERS)),
+            Settings(schemas=schemas),
+            options=Options(snapshot_every=None),
+            make_advice=lambda: [Aggregation(schemas, options)] if kind in PLACEMENTS else [],
+            records=False,
+        )
+        self._publishers = [world.client(BROKERS[0], f"p{number}") for number in range(CLIENTS)]
+        subscribers = [world.client(BROKERS[-1], f"s{number}") for number in range(CLIENTS)]
+        for publisher in self._publishers:
+            world.advertise(publisher, TOPIC)
+        world.run(START_US // 2)
+        for number, sql in enumerate(questions):
+            world.subscribe(subscribers[number % CLIENTS], f"q{number}", sql)
+        world.run(START_US - 1_000_000)
+        for request in (one for client in world.clients.values() for one in client.requests):
+            assert request.answered_us is not None
+            assert request.refused is None, request.refused
+        self.brokers = [world.nodes[name].broker for name in BROKERS]
+        self._turn = 0
+
+    def published(self, batches: Sequence[pa.RecordBatch]) -> list[tuple[int, bytes]]:
+        """The frames of publishers, who take turns, and when they come: at the time of their last event."""
+        found = []
+        for events in batches:
+            self._turn += 1
+            at_us = events.column("ts")[-1].value
+            frames = self._publishers[self._turn % CLIENTS].ask(m.PublishEvents, at_us, 0, TOPIC, events)
+            found += [(at_us, data) for data in frames]
+        return found
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def _measure(kind: str, size: int, batch: int, rounds: int, limit_s: float) -> list[Measured]:
+    questions = list(_questions(kind, size))
+    chain = _Chain(kind, questions)
+    # Of aggregates only the ingress has a target, and the others would take long.
+    roles = ROLES[:1] if kind in (*PLACEMENTS, "waiting") else ROLES
+    spent = _Spent(limit_s)
+    per_round = WAITING if kind == "waiting" else EVENTS_PER_S * ROUND_S
+    warm = WARM_S * EVENTS_PER_S if kind in PLACEMENTS else 2 * per_round
+    # Windows have to be open, and code compiled, before the first round; large batches get there soonest.
+    for first in range(0, warm, 1_000):
+        _pass_along(chain, roles, [_events(first, 1_000)], 1, _Spent(float("inf")))
+    shown = []
+    for number in range(rounds):
+        batches = [
+            _events(first, batch) for first in range(warm + number * per_round, warm + (number + 1) * per_round, batch)
+        ]
+        shown += batches[: max(1, 1_000 // batch)] if not number else []
+        gc.collect()
+        if not _pass_along(chain, roles, batches, WAITING if kind == "waiting" else 1, spent):
+            break
+    match_us, partials_us = _bare(questions, shown, is_aggregate=kind in PLACEMENTS)
+    found = []
+    for place, role in enumerate(roles):
+        times = spent.us[role]
+        found.append(
+            Measured(
+                kind, size, role, batch, spent.events[role], min(times), median(times),
+                _wanted(kind, size, batch, place), match_us, partials_us, spent.is_over,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _wanted(kind: str, size: int, batch: int, place: int) -> float | None:
+    if kind == "waiting":
+        return WANTED_WAITING
+    if kind in PLACEMENTS:
+        return WANTED_AGGREGATE.get((size, batch))
+    return WANTED_REGULAR[size, batch][place] if (size, batch) in WANTED_REGULAR else None
+
+
+class _Spent:
+    """What rounds have taken: microseconds an event of each, by role."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._left_s = limit_s
+        self.us: dict[str, list[float]] = {role: [] for role in ROLES}
+        self.events = dict.fromkeys(ROLES, 0)
+
+    @property
+    def is_over(self) -> bool:
+        return self._left_s <= 0
+
+    def steps(self, role: str, broker: Broker, groups: Sequence[list[Input]]) -> list[Step]:
+        """Let a broker handle groups of inputs, as many as there is time for."""
+        found: list[Step] = []
+        begun_s, until_s = time.process_time(), time.perf_counter() + self._left_s
+        for inputs in groups:
+            found.append(broker.step(inputs))
+            if time.perf_counter() > until_s:
+                break
+        seconds, events = time.process_time() - begun_s, sum(step.work["match"] for step in found)
+        self._left_s = 0.0 if len(found) < len(groups) else self._left_s - seconds
+        self.us[role].append(seconds * 1e6 / events)
+        self.events[role] += events
+        return found
+
+
+def _pass_along(
+    chain: _Chain, roles: Sequence[str], batches: Sequence[pa.RecordBatch], at_once: int, spent: _Spent
+) -> bool:
+    """Let events pass brokers, so many frames in a step; whether there was time for all of them."""
+    frames = chain.published(batches)
+    for role, broker, after in zip(roles, chain.brokers, (*BROKERS[1:], None), strict=False):
+        inputs = [Input(Received(data), at_us, at) for at, (at_us, data) in enumerate(frames, broker.position + 1)]
+        groups = [inputs[first : first + at_once] for first in range(0, len(inputs), at_once)]
+        steps = spent.steps(role, broker, groups)
+        frames = [
+            (group[-1].at_us, data)
+            for group, step in zip(groups, steps, strict=False)
+            for send in step.sends
+            if send.to == after
+            for data in send.frames
+        ]
+    return not spent.is_over
+
+
+def _bare(
+    questions: Sequence[str], batches: Sequence[pa.RecordBatch], *, is_aggregate: bool
+) -> tuple[float, float | None]:
+    """Microseconds an event for the match and for `partials_of` alone, the best of some rounds."""
+    asked = [Active(Subscription(f"q{number}", BROKERS[-1], sql=sql)) for number, sql in enumerate(questions)]
+    (topic,) = compile_plan(asked, {TOPIC: SCHEMA}, None).topics.values()
+    events = sum(len(batch) for batch in batches)
+    here = [np.zeros(batch.num_rows, np.int64) for batch in batches]
+
+    def best_us(act: Callable[[], Any]) -> float:
+        found: list[float] = []
+        for _ in range(6):
+            begun_s = time.process_time()
+            act()
+            found.append(time.process_time() - begun_s)
+        return min(found) * 1e6 / events
+
+    match_us = best_us(lambda: [topic.matcher.match_slots(batch) for batch in batches])
+    if not is_aggregate:
+        return match_us, None
+    matched = [topic.matcher.rows_by_slot(batch) for batch in batches]
+    rows = list(zip(batches, matched, here, strict=True))
+    return match_us, best_us(lambda: [partials_of(topic, batch, of, origins, 1) for batch, of, origins in rows])
+
+
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
+def print_report(result: dict[str, Any], console: Console | None = None) -> None:
+    """What `run` found, as a table."""
+    console = console or Console()
+    table = Table(title="CPU microseconds of one broker for an event, codec included")
+    headings = ("subscriptions", "batch", "broker", "us/event", "median", "wanted", "", "match", "partials")
+    for heading in headings:
+        table.add_column(
+            heading, justify="left" if heading in ("subscriptions", "broker", "") else "right", no_wrap=True
+        )
+    before = None
+    for one in result["measured"]:
+        kind = "regular" if one["kind"] == "waiting" else one["kind"]
+        if before not in (None, (one["kind"], one["subscriptions"])):
+            table.add_section()
+        before = (one["kind"], one["subscriptions"])
+        verdict = {True: "[green]pass[/]", False: "[red]fail[/]", None: ""}[one["passes"]]
+        table.add_row(
+            f"{one['subscriptions']:,} {kind}",
+            f"{WAITING:,} x 1" if one["kind"] == "waiting" else f"{one['batch']:,}",
+            one["broker"],
+            _figure(one["us"]) + "~" * one["is_cut"],
+            _figure(one["median_us"]),
+            "" if one["wanted_us"] is None else f"≤ {one['wanted_us']:g}",
+            verdict,
+            _figure(one["match_us"]),
+            "" if one["partials_us"] is None else _figure(one["partials_us"]),
+        )
+    console.print(table)
+    console.print("Best round and median of all; match and partials: the bare stages on the same batches.")
+    console.print(f"{WAITING:,} x 1: so many frames with one event each, from {CLIENTS} clients, in one step.")
+    if any(one["is_cut"] for one in result["measured"]):
+        console.print("~ : the time limit came first.")
+
+
+def _figure(us: float) -> str:
+    return f"{us:,.0f}" if us >= 100 else f"{us:.1f}" if us >= 10 else f"{us:.2f}"

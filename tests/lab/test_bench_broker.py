@@ -1,0 +1,42 @@
+"""The benchmark of a broker runs, says everything that it promises, and can be read on a terminal."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from catchment.lab import bench_broker
+from catchment.lab.bench_broker import KINDS, print_report, run
+from catchment.model.errors import ConfigurationError
+
+
+def test_it_measures_every_row_and_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_broker, "WARM_S", 2)
+    heard: list[str] = []
+    result = run(sizes=(10,), batches=(100, 1_000), rounds=1, limit_s=5.0, report=heard.append)
+    assert json.loads(json.dumps(result)) == result
+    rows = [(one["kind"], one["broker"], one["batch"]) for one in result["measured"]]
+    regular = [("regular", role, batch) for batch in (100, 1_000) for role in ("ingress", "transit", "egress")]
+    aggregate = [(kind, "ingress", batch) for kind in KINDS[1:-1] for batch in (100, 1_000)]
+    assert rows == [*regular, *aggregate, ("waiting", "ingress", 1)]
+    for one in result["measured"]:
+        assert one["median_us"] >= one["us"] > 0 < one["match_us"]
+        assert (one["partials_us"] is None) == (one["kind"] in ("regular", "waiting"))
+        # Ten subscriptions have no target; frames that wait together always have.
+        assert (one["passes"] is None) == (one["kind"] != "waiting")
+    assert "early, 10 subscriptions, 1,000 events in a frame" in heard
+    page = StringIO()
+    print_report(result, Console(file=page, width=100))
+    assert "…" not in page.getvalue(), "a table does not fit a terminal"
+
+
+def test_a_row_that_takes_too_long_ends_with_what_it_has() -> None:
+    (one,) = run(only=["early"], sizes=[10], batches=[100], rounds=9, limit_s=1e-6)["measured"]
+    assert one["is_cut"]
+    assert 0 < one["events"] < 2_000
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="only is 'lat'; accepted are regular, late"):
+        run(only=["lat"])
