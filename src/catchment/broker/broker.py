@@ -352,6 +352,8 @@ class Broker:
         for change in sorted(peer.unconfirmed):
             neighbours.confirm(self, neighbour, change)
         self._outgoing.pop(neighbour, None)
+        # It would take answers to changes of its old life for answers to its new ones.
+        self.waiting = [one for one in self.waiting if one.peer != neighbour]
         peer.writer, peer.sent = FrameWriter(), 0
         for topic, routes in sorted(self.topics.items()):
             routes.advertised_to.discard(neighbour)
