@@ -69,6 +69,9 @@ def story(seed: int) -> Log:
     log.append(Attached("p"), 0)
     log.append(Attached("s"), 0)
     log.append(voices["p"].says(m.AdvertiseTopic(next(numbers), "traffic")), 0)
+    for name in changes:
+        # Until then, what it publishes is refused.
+        log.append(voices[name].says(m.Confirmed(1)), 0)
     for at_us in range(1_000, 60_000, 1_000):
         name = random.choice(["b2", "b3", "p", "p", "p", "s"])
         speeds = [random.randint(0, 9) / 2 for _ in range(random.randint(1, 3))]
@@ -84,7 +87,7 @@ def story(seed: int) -> Log:
                     m.Subscribed("traffic", changes[name], (condition,)),
                     m.Published("traffic", events),
                     m.Published("traffic", events),
-                    m.Confirmed(random.randint(1, 3)),
+                    m.Confirmed(random.randint(2, 5)),
                 ]
             )
         elif name == "p":
@@ -95,7 +98,8 @@ def story(seed: int) -> Log:
             sql = f"SELECT {what} FROM traffic WHERE speed > {random.randint(0, 3)}{window}"
             said = m.SubscribeTo(next(numbers), f"s{next(numbers)}", sql)
         log.append(Woken() if random.random() < 0.05 else voices[name].says(said), at_us)
-    for at_us in range(100_000, 40_000_000, 3_000_000):
+    # Long enough for all windows to close, whenever somebody began to wait for them.
+    for at_us in range(100_000, 100_000_000, 5_000_000):
         log.append(Woken(), at_us)
     return log
 
