@@ -23,6 +23,7 @@ Rule 3: besides joinpoints there are moments that belong to an advice alone: mes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.messages import WindowValue
+from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.subscription import Query
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from catchment.broker.broker import Broker
     from catchment.broker.routing import Matched
 
-__all__ = ["JOINPOINTS", "Advice", "At", "Proceed"]
+__all__ = ["JOINPOINTS", "Advice", "At", "Proceed", "Reply"]
 
 Proceed = Callable[..., Any]
 
@@ -56,6 +58,24 @@ JOINPOINTS: Mapping[str, str] = {
     "unad_send": "it is taken back",
 }
 """The ten joinpoints, and when they are reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the shared store has answered."""
+
+    request: int
+    """What `at.read`, `at.write`, `at.delete` or `at.list_keys` returned."""
+    key: str
+    """The key that was asked about, or the prefix."""
+    value: Any
+    """What is there now; None if nothing is."""
+    version: int
+    """Of what is there; 0 if nothing is."""
+    written: bool
+    """Whether a write or a deletion took effect."""
+    keys: tuple[tuple[str, int], ...] = ()
+    """Of `at.list_keys`: the keys in their order, with their versions."""
 
 
 class At:
@@ -120,17 +140,37 @@ class At:
         """Call `on_timer` with this key at a time; a later call for the same key replaces an earlier one."""
         self.asked.append(("wake", key, at_us))
 
-    def read(self, key: str) -> None:
-        """Ask the shared store for what is at a key; `on_reply` will get it."""
-        self.asked.append(("ask", key, (None, 0)))
+    # Each of these returns the number of the request, by which `on_reply` names it.
 
-    def write(self, key: str, value: Any, version: int) -> None:
+    def read(self, key: str) -> int:
+        """Ask the shared store for what is at a key."""
+        return self._ask_store(ReadKey, key)
+
+    def write(self, key: str, value: Any, version: int) -> int:
         """Put a value into the shared store, if what is there has this version, or is not there and it is 0.
 
-        `on_reply` will say whether it was written. After a crash or a lost reply it may say no though it was: then the
-        value that it says is there is this one.
+        After a crash or a lost reply, the store may answer that it was not written though it was: then the value that
+        it says is there is this one.
         """
-        self.asked.append(("ask", key, (msgspec.msgpack.encode(value), version)))
+        return self._ask_store(WriteKey, key, msgspec.msgpack.encode(value), version)
+
+    def delete(self, key: str, version: int) -> int:
+        """Take a key out of the shared store, if what is there has this version."""
+        return self._ask_store(DeleteKey, key, version)
+
+    def list_keys(self, prefix: str, after: str = "") -> int:
+        """Ask which keys begin with a prefix; at most `KEYS_MAX` of them, behind a key that is known."""
+        return self._ask_store(ListKeys, prefix, after)
+
+    def _ask_store(self, kind: type[Any], *fields: Any) -> int:
+        number = self._here.weaver.requests.next_number()
+        # Through its bytes and back, so that fields of wrong types show here.
+        request = _store_requests.decode(msgspec.msgpack.encode(kind(number, *fields)))
+        self.asked.append(("ask", None, request))
+        return number
+
+
+_store_requests = msgspec.msgpack.Decoder(StoreRequest)
 
 
 class Advice:
@@ -183,8 +223,8 @@ class Advice:
     def on_timer(self, at: At, key: str) -> None:
         """A time that this advice asked for has come."""
 
-    def on_reply(self, at: At, key: str, value: Any, version: int, written: bool) -> None:
-        """The store has answered: what is at the key now, its version, and whether a write took effect."""
+    def on_reply(self, at: At, reply: Reply) -> None:
+        """The store has answered a request of this advice."""
 
     def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
         """A client asks for aggregates; whether this advice sees to it. What it raises is told to the client."""

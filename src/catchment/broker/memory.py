@@ -27,7 +27,7 @@ from catchment.model.errors import CheckpointError
 
 __all__ = ["recalled", "remembered"]
 
-FORMAT = 2
+FORMAT = 3
 
 
 def remembered(broker: Broker) -> bytes:
@@ -54,7 +54,7 @@ def remembered(broker: Broker) -> bytes:
         "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
         "requests": [
             broker.weaver.requests.last,
-            [[advice, one.number, one.key, one.value, one.version] for advice, one in open_requests],
+            [[advice, one] for advice, one in open_requests],
         ],
     }
     return msgspec.msgpack.encode(plain)
@@ -83,9 +83,8 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     broker.weaver.restore(plain["saved by advice"])
     broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
     last, open_requests = plain["requests"]
-    broker.weaver.requests.recall(
-        last, {number: (name, StoreRequest(number, *asked)) for name, number, *asked in open_requests}
-    )
+    asked = [(name, msgspec.convert(request, StoreRequest)) for name, request in open_requests]
+    broker.weaver.requests.recall(last, {request.number: (name, request) for name, request in asked})
     return broker
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catchment.broker.advice import JOINPOINTS, Advice, At
+from catchment.broker.advice import JOINPOINTS, Advice, At, Reply
 from catchment.broker.inputs import TAKEN, Outcome
 from catchment.broker.messages import Extras, Notified, Published, Told
 from catchment.broker.store import Requests, StoreReply
@@ -133,8 +133,13 @@ class Weaver:
         advice = self._advice.get(name)
         if advice is None or request is None:
             return Outcome("repeated", f"request {reply.number} is not open")
-        found = None if reply.value is None else msgspec.msgpack.decode(reply.value)
-        self._react(advice, "on_reply", request.key, found, reply.version, reply.written)
+        try:
+            value = None if reply.value is None else msgspec.msgpack.decode(reply.value)
+        except Exception as error:  # anybody may have written anything
+            self._fail(advice, "on_reply", error)
+            return Outcome("refused", f"what is at {request.key!r} does not decode: {str(error)[:200]}")
+        answer = Reply(reply.number, request.key, value, reply.version, reply.written, reply.keys)
+        self._react(advice, "on_reply", answer)
         return TAKEN
 
     # -- what clients do --------------------------------------------------------------------------------------------
@@ -206,7 +211,7 @@ class Weaver:
             elif what == "spend":
                 self._broker.work[key] += value
             elif what == "ask":
-                self.requests.add(advice.name, key, *value)
+                self.requests.add(advice.name, value)
             else:
                 self.timers[advice.name, key] = value
 
