@@ -26,7 +26,18 @@ from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CatchmentError, FrameError
 from catchment.model.schema import Type
 
-__all__ = ["FRAME_BYTES_MAX", "VERSION", "Envelope", "Frame", "FrameReader", "FrameWriter", "message_bytes", "opened"]
+__all__ = [
+    "FRAME_BYTES_MAX",
+    "MESSAGE_BYTES_MAX",
+    "VERSION",
+    "Envelope",
+    "Frame",
+    "FrameReader",
+    "FrameWriter",
+    "carried",
+    "message_bytes",
+    "opened",
+]
 
 MAGIC = b"CF"
 VERSION = 2
@@ -35,6 +46,8 @@ FRAME_BYTES_MAX = 1_000_000
 """Longer ones are split between messages, and between the events of a message."""
 ROWS_MAX = 1_000_000
 COLUMNS_MAX = 4096
+MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 1_000 - COLUMNS_MAX * 64
+"""Of one message, so that its envelope and the schemas that it names fit into the same frame."""
 SCHEMAS_MAX = 1_000
 """Schemas that one peer may name in one life."""
 _ACCEPTED = frozenset(
@@ -163,7 +176,7 @@ class FrameWriter:
 
     def _bodies(self, message: Message) -> Iterator[bytes]:
         body = self._encoder.encode(_travelling(message))
-        if len(body) <= FRAME_BYTES_MAX - _OVERHEAD_BYTES - COLUMNS_MAX * 64:
+        if len(body) <= MESSAGE_BYTES_MAX:
             yield body
             return
         for half in _halves(message):
@@ -188,6 +201,12 @@ def _halves(message: Message) -> Sequence[Message]:
         behind = {name: rows[rows >= half] - half for name, rows in message.wanted.items()}
         return Delivered(message.topic, first, before), Delivered(message.topic, second, behind)
     return [Published(message.topic, events, message.extras) for events in (first, second)]
+
+
+def carried(message: Message) -> Message:
+    """A message as its receiver would decode it; one that no frame can carry is a FrameError."""
+    data = FrameWriter().frames("", [message], incarnation=1, epoch=1, after=0, covers=0)
+    return FrameReader().decode(data[0]).messages[0]
 
 
 def message_bytes(message: Message) -> int:
