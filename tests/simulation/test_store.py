@@ -89,3 +89,42 @@ def test_keys_are_listed_by_prefix_in_their_order_and_in_pages() -> None:
     rest = store.apply(ListKeys(2, "k/", first.keys[-1][0]))
     assert rest.keys == ((f"k/{KEYS_MAX:05}", KEYS_MAX + 1), (f"k/{KEYS_MAX + 1:05}", KEYS_MAX + 2))
     assert str(ListKeys(2, "k/", "k/3")) == "list k/* after k/3"
+
+
+class Roll(Advice):
+    """Every client has a key while it is there; `census` counts them from the store alone."""
+
+    name = "roll"
+
+    def on_client_attached(self, at: At, client: str) -> None:
+        at.state[client] = at.write(f"clients/{client}", 1, 0)
+
+    def on_client_detached(self, at: At, client: str) -> None:
+        at.state[client] = at.read(f"clients/{client}")
+
+    def on_request(self, at: At, client: str, value: Any) -> None:
+        at.state["census"] = [at.list_keys("clients/"), client]
+
+    def on_reply(self, at: At, reply: Reply) -> None:
+        client = reply.key.removeprefix("clients/")
+        if at.state.get("census", [0])[0] == reply.request:
+            at.inform(at.state["census"][1], [key for key, _ in reply.keys])
+        elif client not in at.clients and reply.version:
+            at.state[client] = at.delete(reply.key, reply.version)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_advice_deletes_and_lists_and_knows_which_request_was_answered(seed: int) -> None:
+    options = Options(duplicates=0.2, drops=0.3, snapshot_every=3)
+    overlay = overlay_of("chain", 3, Random(seed))
+    world = World(overlay, Settings(schemas=SCHEMAS), seed=seed, options=options, make_advice=lambda: [Roll()])
+    clients = [world.client(broker, name) for broker in overlay.brokers for name in ("c", "d")]
+    world.run()
+    for client in clients[:3]:
+        world.detach(client)
+        world.crash(client.broker, 5_000)
+    world.run()
+    world.ask_advice(clients[-1], "roll", "census")
+    world.run()
+    assert clients[-1].informed == [("roll", sorted(f"clients/{one.name}" for one in clients[3:]))]
+    assert list(check_conduct(world)) == []

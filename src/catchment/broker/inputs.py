@@ -16,6 +16,8 @@ from catchment.broker.store import StoreReply, StoreRequest
 
 __all__ = [
     "TAKEN",
+    "AdviceAttached",
+    "AdviceRemoved",
     "Attached",
     "Detached",
     "Input",
@@ -86,6 +88,18 @@ class Room(_Item, frozen=True):
     is_full: bool
 
 
+class AdviceAttached(_Item, frozen=True):
+    """An advice of the broker's catalogue shall be attached, behind those that are there."""
+
+    advice: str
+
+
+class AdviceRemoved(_Item, frozen=True):
+    """An advice shall be removed, with all that it remembers."""
+
+    advice: str
+
+
 class Replied(_Item, frozen=True):
     """The store has answered."""
 
@@ -96,7 +110,19 @@ class Woken(_Item, frozen=True):
     """Nothing but time has passed."""
 
 
-Item = Received | Attached | Parked | Resumed | Detached | Overrun | Room | Replied | Woken
+Item = (
+    Received
+    | Attached
+    | Parked
+    | Resumed
+    | Detached
+    | Overrun
+    | Room
+    | AdviceAttached
+    | AdviceRemoved
+    | Replied
+    | Woken
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from catchment.broker import messages as m
@@ -77,6 +78,8 @@ class Client:
         """Whether it takes what comes; else that waits with its broker."""
         self.missed: int | None = None
         """How many frames it missed, once it was dropped for not reading."""
+        self.informed: list[tuple[str, Any]] = []
+        """What advice has told it, in the order in which it came."""
         self.requests: list[Request] = []
         self.wishes: dict[str, Wish] = {}
         self.past: list[Wish] = []
@@ -110,6 +113,8 @@ class Client:
                 self._delivered(message)
             elif isinstance(message, m.Notified):
                 self._notified(message, now_us)
+            elif isinstance(message, m.Informed):
+                self.informed.append((message.advice, msgspec.msgpack.decode(message.body)))
             elif isinstance(message, m.Dropped):
                 self.missed = message.frames
             else:

@@ -205,7 +205,7 @@ class Crossing:
         outlet.keep([one for one in outlet.held if one.end_us > end_us])
         if crossing:
             batch = batch_of([one.values for one in crossing], self._schema)
-            at.publish(side, self._topic, batch, marks_of(marks, end_us))
+            at.forward(side, self._topic, batch, marks_of(marks, end_us))
 
 
 def _columns(
