@@ -1,17 +1,21 @@
-"""Advice in simulations: under faults, what a client is told has happened has happened everywhere."""
+"""Advice in simulations: under faults, counted by what it declares, and any that `simulate` is given."""
 
 from random import Random
 from typing import Any
 
 import pytest
 
-from catchment.broker.advice import Advice, At
+from catchment import Overlay, Subscription, simulate
+from catchment.broker.advice import Advice, At, Proceed
 from catchment.broker.broker import Settings
+from catchment.model.errors import ConfigurationError
 from catchment.simulation.checking import Bounds, check_answers, check_conduct
 from catchment.simulation.options import Options
 from catchment.simulation.overlays import overlay_of
 from catchment.simulation.stories import SCHEMAS
 from catchment.simulation.world import World
+from catchment.workloads import generate_traffic
+from tests.broker.test_subscriber_count import COUNT
 
 
 class Board(Advice):
@@ -83,3 +87,74 @@ def _check(world: World) -> None:
                 assert note in node.broker.weaver.states["board"]["notes"], f"{node.name} does not have {note}"
                 filters = node.broker.routes("stock").filters_beside("")
                 assert any(one.matches({"price": note}) for one in filters), f"{node.name} has no filter of {note}"
+
+
+# -- what `simulate` is given -----------------------------------------------------------------------------------------
+
+LINE = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
+SUBSCRIPTIONS = [
+    Subscription("slow", "b3", sql="SELECT * FROM traffic WHERE speed < 50"),
+    Subscription("all", "b3", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '2 seconds', '2 seconds')"),
+]
+
+
+class Beacon(Advice):
+    """Tells a neighbour with every advertisement, as what it says itself."""
+
+    name = "beacon"
+
+    def ad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
+        proceed()
+        at.attach("xx")
+        at.tell(neighbour, "hello", counts=("greetings", 3, 100))
+        at.tell(neighbour, "plain")
+
+
+def test_links_count_what_advice_sent_and_what_rode_along() -> None:
+    events = generate_traffic(200, seed=1, duration_us=10_000_000, brokers=["b1"])
+    plain = simulate(events, overlay=LINE, subscriptions=SUBSCRIPTIONS)
+    found = simulate(events, overlay=LINE, subscriptions=SUBSCRIPTIONS, advice=[Beacon, COUNT])
+    rows = {
+        (row["source"], row["target"], row["advice"], row["kind"]): (row["messages"], row["bytes"])
+        for row in found.advice_traffic.to_pylist()
+    }
+    assert {key[:2]: counts for key, counts in rows.items() if key[2:] == ("beacon", "greetings")} == {
+        ("b1", "b2"): (3, 100),
+        ("b2", "b3"): (3, 100),
+    }
+    assert rows["b1", "b2", "beacon", "along"] == (1, 3)
+    assert rows["b1", "b2", "beacon", "control"][0] == 1
+    # The count of subscriptions rides along when they begin and when they end.
+    assert rows["b3", "b2", "subscriber count", "along"] == (2, 2)
+    assert rows["b1", "b2", "aggregation", "partials"] == next(
+        (row["messages"], row["bytes"])
+        for row in found.traffic.to_pylist()
+        if (row["source"], row["target"], row["kind"]) == ("b1", "b2", "partial")
+    )
+    control = [
+        sum(row["messages"] for row in one.traffic.to_pylist() if (row["source"], row["kind"]) == ("b1", "control"))
+        for one in (plain, found)
+    ]
+    assert control[1] - control[0] == 3 + 1
+    assert found.deliveries == plain.deliveries
+    assert found.notifications == plain.notifications
+
+
+class Failing(Beacon):
+    def on_subscribed(self, at: At, client: str, name: str, query: Any) -> None:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize(
+    ("advice", "reason"),
+    [
+        (5, "advice is of type int; accepted is a list of functions"),
+        ([Beacon()], "one of advice is <.*>; accepted are functions that make an advice"),
+        ([dict], "what one of advice makes is of type dict; accepted is catchment.broker.advice.Advice"),
+        ([Beacon, Beacon], "an advice is named 'beacon'; accepted is a name that no other one has"),
+        ([Failing], "advice 'beacon' failed in on_subscribed at b3: KeyError: 'slow'"),
+    ],
+)
+def test_advice_that_is_none_or_fails_is_refused_by_name(advice: Any, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        simulate(generate_traffic(5, seed=1, brokers=["b1"]), overlay=LINE, subscriptions=SUBSCRIPTIONS, advice=advice)

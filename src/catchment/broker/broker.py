@@ -30,6 +30,7 @@ from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownS
 from catchment.broker.frames import FrameWriter, message_bytes, opened
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
+    ALONG,
     TAKEN,
     AdviceAttached,
     AdviceRemoved,
@@ -46,7 +47,9 @@ from catchment.broker.inputs import (
     Room,
     Send,
     Step,
+    Traffic,
     Woken,
+    add_traffic,
 )
 from catchment.broker.joining import Joined, Published
 from catchment.broker.peers import HERE, Peer
@@ -158,14 +161,18 @@ class Broker:
         outcomes = [self._handle(one) for one in inputs]
         self.forward_joined()
         sends, requests_ = self._sealed(), self.weaver.requests.take()
-        step = Step(tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic)
+        step = Step(
+            tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
+            self._traffic_by_advice,
+        )  # fmt: skip
         self._begin_step()
         return step
 
     def _begin_step(self) -> None:
         self._taken: Counter[str] = Counter()
         self.work: Counter[str] = Counter()
-        self._traffic: dict[tuple[str, str], tuple[int, int]] = {}
+        self._traffic: Traffic = {}
+        self._traffic_by_advice: Traffic = {}
 
     def _handle(self, one: Input) -> Outcome:
         self._pass_time(one.at_us)
@@ -263,9 +270,14 @@ class Broker:
         self.work["send"] += 1
         self._outgoing.setdefault(to, []).append(message)
         if self.settings.meters and to in self.neighbours:
-            kind, messages, size = counts or _counts_of(message)
-            before = self._traffic.get((to, kind), (0, 0))
-            self._traffic[to, kind] = (before[0] + messages, before[1] + size)
+            self._count(to, message, *(counts or _counts_of(message)))
+
+    def _count(self, to: str, message: m.Message, kind: str, messages: int, size: int) -> None:
+        add_traffic(self._traffic, (to, kind), messages, size)
+        if isinstance(message, m.Told):
+            add_traffic(self._traffic_by_advice, (to, message.advice, kind), messages, size)
+        for advice, body in getattr(message, "extras", {}).items():
+            add_traffic(self._traffic_by_advice, (to, advice, ALONG), 1, len(body))
 
     # -- events that are joined ---------------------------------------------------------------------------------------
 
