@@ -18,7 +18,7 @@ class SubscriberCount(Advice):
         if peer in at.neighbours:
             self._topic(at, topic)["told"].pop(peer, None)
             self._topic(at, topic)["advertising"] = sorted({peer, *self._topic(at, topic)["advertising"]})
-            at.wake(topic, at.now_us)
+            at.settle()
 
     def ad_del(self, at, proceed, topic, peer):
         proceed()
@@ -32,7 +32,7 @@ class SubscriberCount(Advice):
             known[peer] = known.get(peer, 0) + change
         elif at.attached is not None:
             known[peer] = at.attached
-        at.wake(topic, at.now_us)
+        at.settle()
         return proceed()
 
     def sub_del(self, at, proceed, topic, condition, peer):
@@ -47,18 +47,19 @@ class SubscriberCount(Advice):
 
     def unad_send(self, at, proceed, topic, neighbour):
         self._topic(at, topic)["from"].pop(neighbour, None)
-        at.wake(topic, at.now_us)
+        at.settle()
         proceed()
 
     def on_message(self, at, sender, value):
         topic, count = value
         self._topic(at, topic)["from"][sender] = count
-        at.wake(topic, at.now_us)
+        at.settle()
 
-    def on_timer(self, at, topic):
+    def on_settled(self, at):
         # What no subscription carried along goes by itself.
-        for neighbour in self._topic(at, topic)["advertising"]:
-            count = self._towards(at, topic, neighbour)
-            if self._topic(at, topic)["told"].get(neighbour) != count:
-                self._topic(at, topic)["told"][neighbour] = count
-                at.tell(neighbour, [topic, count])
+        for topic, known in at.state.items():
+            for neighbour in known["advertising"]:
+                count = self._towards(at, topic, neighbour)
+                if known["told"].get(neighbour) != count:
+                    known["told"][neighbour] = count
+                    at.tell(neighbour, [topic, count])

@@ -1,15 +1,33 @@
 """Joinpoints and advice: what an advice may do, and what the broker does without or in spite of it."""
 
-from typing import Any
+from typing import Any, cast
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from catchment import Filter, Overlay
 from catchment.broker import messages as m
-from catchment.broker.advice import JOINPOINTS, Advice
+from catchment.broker.advice import JOINPOINTS, VALUE_BYTES_MAX, Advice, At, Proceed
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.inputs import Attached, Received, Woken
+from catchment.broker.inputs import (
+    TAKEN,
+    AdviceAttached,
+    AdviceRemoved,
+    Attached,
+    Detached,
+    Overrun,
+    Parked,
+    Received,
+    Replied,
+    Resumed,
+    Woken,
+)
+from catchment.broker.memory import remembered
+from catchment.broker.routing import Before
+from catchment.broker.store import StoreReply
 from catchment.model.errors import ConfigurationError
+from catchment.model.subscription import Query
 from tests.broker.wire import SCHEMAS, Desk, Voice, Wire
 
 LINE = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
@@ -201,6 +219,382 @@ def test_timers_and_messages_of_its_own() -> None:
     first = Voice("b1").says(m.Advertised("traffic", 1))
     assert b2.outcomes(first, Received(send.frames[0]), at_us=20) == ["taken", "taken"]
     assert _state(b2.broker, "ticking")["heard"] == ("b1", {"from": "b1"})
+
+
+# -- clients and advice talk ----------------------------------------------------------------------------------------
+
+
+class Board(Advice):
+    """A note that a client puts up at one broker, and every broker has."""
+
+    name = "board"
+
+    def on_request(self, at: At, client: str, value: Any) -> None:
+        if value == "read":
+            at.inform(client, at.state.get("note"))
+        elif value == "break":
+            at.tell(at.neighbours[0], "never")
+            raise KeyError("broken")
+        elif not isinstance(value, str):
+            at.tell(at.neighbours[0], "never")
+            raise ConfigurationError(f"a note is {value!r}; accepted is a text")
+        else:
+            self._spread(at, value, "")
+
+    def on_message(self, at: At, sender: str, value: Any) -> None:
+        self._spread(at, value, sender)
+
+    def _spread(self, at: At, note: str, sender: str) -> None:
+        at.state["note"] = note
+        for neighbour in at.neighbours:
+            if neighbour != sender:
+                at.tell(neighbour, note, confirmed=True)
+
+
+def test_a_request_to_an_advice_is_acknowledged_once_all_that_it_set_off_is_confirmed() -> None:
+    wire = Wire(LINE, [Board])
+    note = wire.ask_advice("b1/c", "board", "closed today")
+    wire.run()
+    assert wire.answer(note) == m.Acknowledged(1)
+    assert [_state(broker, "board")["note"] for broker in wire.brokers.values()] == ["closed today"] * 3
+    assert wire.trace == [
+        "b1/c -> b1 ask board closed today",
+        "b1 -> b2 TELL board closed today",
+        "b2 -> b3 TELL board closed today",
+        "b3 -> b2 CONFIRM 1",
+        "b2 -> b1 CONFIRM 1",
+        "b1 -> b1/c acknowledged #1",
+    ]
+
+
+def test_an_advice_informs_a_client() -> None:
+    wire = Wire(LINE, [Board])
+    wire.ask_advice("b1/c", "board", "closed today")
+    wire.run()
+    wire.ask_advice("b3/c", "board", "read")
+    wire.run()
+    assert wire.informed("b3/c") == ["closed today"]
+    assert "b3 -> b3/c inform board closed today" in wire.trace
+
+
+@pytest.mark.parametrize(
+    ("advice", "body", "reason"),
+    [
+        ("board", b"\x05", "a note is 5; accepted is a text"),
+        ("board", b"\xa5break", "advice 'board' failed: KeyError: 'broken'"),
+        ("bored", b"\x05", "unknown advice 'bored'; known at broker 'b1' are board, watching"),
+        ("watching", b"\x05", "advice 'watching' takes no requests; those that do are board"),
+        (
+            "board",
+            b"\xa9cut",
+            "a value does not decode: DecodeError: Input data was truncated; accepted is MessagePack",
+        ),
+        ("board", b"\x81\x80\x01", "a value does not decode"),
+        ("board", bytes(VALUE_BYTES_MAX + 1), f"a request has {VALUE_BYTES_MAX + 1} bytes; accepted are at most"),
+    ],
+)
+def test_a_request_to_an_advice_is_refused_with_the_reason(advice: str, body: bytes, reason: str) -> None:
+    desk, client = Desk(Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Board(), Watching()])), Voice("c")
+    desk.hand(Attached("c"))
+    step = desk.hand(client.says(m.AskAdvice(1, advice, body)))
+    (answer,) = client.hears(step)
+    assert isinstance(answer, m.Refused)
+    assert answer.reason.startswith(reason)
+    assert [send.to for send in step.sends] == ["c"]
+    assert [one.where for one in desk.broker.failures] == ["on_request"] * ("failed" in reason)
+    assert client.hears(desk.hand(client.says(m.AskAdvice(2, "board", b"\xa4read"))))[-1] == m.Acknowledged(2)
+
+
+class Doorkeeper(Advice):
+    name = "doorkeeper"
+
+    def _note(self, at: At, *what: str) -> None:
+        at.state.setdefault("seen", []).append([*what, *at.clients])
+
+    def on_client_attached(self, at: At, client: str) -> None:
+        self._note(at, "attached", client)
+
+    def on_client_parked(self, at: At, client: str) -> None:
+        self._note(at, "parked", client)
+
+    def on_client_resumed(self, at: At, client: str) -> None:
+        at.inform(client, "welcome back")
+        self._note(at, "resumed", client)
+
+    def on_client_detached(self, at: At, client: str) -> None:
+        at.inform(client, "nobody hears this")
+        self._note(at, "detached", client)
+
+
+def test_an_advice_hears_of_clients_that_come_park_resume_and_go() -> None:
+    desk = Desk(Broker("b1", [], Settings(schemas=SCHEMAS), [Doorkeeper()]))
+    for item in (Attached("c"), Attached("d"), Parked("c"), Parked("c"), Resumed("c", 2), Detached("c")):
+        step = desk.hand(item)
+    assert desk.hand(Attached("d", 2), Overrun("d", 3)).outcomes == (TAKEN, TAKEN)
+    assert not step.sends
+    assert desk.outcome(Parked("e")).kind == "refused"
+    assert _state(desk.broker, "doorkeeper")["seen"] == [
+        ["attached", "c", "c"],
+        ["attached", "d", "c", "d"],
+        ["parked", "c", "c", "d"],
+        ["resumed", "c", "c", "d"],
+        ["detached", "c", "d"],
+        ["detached", "d"],
+        ["attached", "d", "d"],
+        ["detached", "d"],
+    ]
+
+
+# -- what an advice hears of and may look at ------------------------------------------------------------------------
+
+
+class Taking(Advice):
+    """Sees to every aggregate."""
+
+    name = "taking"
+
+    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
+        at.state["asked"] = at.state.get("asked", 0) + 1
+        return True
+
+    def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
+        return name == "counted"
+
+
+class Listing(Advice):
+    name = "listing"
+
+    def on_subscribed(self, at: At, client: str, name: str, query: Query) -> None:
+        at.state.setdefault("heard", []).append(["begins", client, name, query.topic, query.aggregate is None])
+
+    def on_unsubscribed(self, at: At, client: str, name: str) -> None:
+        at.state.setdefault("heard", []).append(["ends", client, name])
+
+
+class ListingToo(Listing):
+    name = "listing too"
+
+
+WINDOW = "GROUP BY window(ts, '2 seconds', '2 seconds')"
+
+
+@pytest.mark.parametrize(
+    "order", [[Taking, Listing, ListingToo], [Listing, Taking, ListingToo], [ListingToo, Listing, Taking]]
+)
+def test_every_advice_hears_of_every_accepted_subscription(order: list[type[Advice]]) -> None:
+    wire = Wire(LINE, order)
+    wire.ask("b1/c", m.SubscribeTo, "counted", f"SELECT count(*) FROM traffic {WINDOW}")
+    wire.subscribe("b1/c", "plain")
+    wire.subscribe("b1/c", "plain")
+    wire.subscribe("b1/c", "odd", "height > 4")
+    wire.run()
+    wire.unsubscribe("b1/c", "plain")
+    wire.run()
+    wire.hand("b1", Detached("b1/c"))
+    for name in ("listing", "listing too"):
+        assert _state(wire.brokers["b1"], name)["heard"] == [
+            ["begins", "b1/c", "counted", "traffic", False],
+            ["begins", "b1/c", "plain", "traffic", True],
+            ["ends", "b1/c", "plain"],
+            ["ends", "b1/c", "counted"],
+        ]
+    assert _state(wire.brokers["b1"], "taking") == {"asked": 1}
+
+
+class Looking(Advice):
+    name = "looking"
+
+    def on_request(self, at: At, client: str, value: Any) -> None:
+        what, *arguments = value
+        if what == "clients":
+            found: Any = {one: [at.topics(one), at.subscriptions(one)] for one in at.clients}
+        else:
+            found = list(map(str, at.filters(*arguments)))
+        at.inform(client, found)
+
+
+def test_an_advice_may_look_at_clients_and_at_the_filters_of_neighbours() -> None:
+    wire = Wire(LINE, [Looking])
+    wire.advertise("b2/p")
+    wire.subscribe("b2/p", "slow", "speed < 50")
+    wire.subscribe("b3/s", "slower", "speed < 90")
+    wire.run()
+    memory = remembered(wire.brokers["b2"])
+    for value in (["clients"], ["filters", "b3", "traffic"], ["filters", "b1", "traffic"], ["filters", "b1", "stock"]):
+        wire.ask_advice("b2/p", "looking", value)
+    wire.run()
+    assert wire.informed("b2/p") == [
+        {"b2/p": [["traffic"], {"slow": ["traffic", "SELECT * FROM traffic WHERE speed < 50"]}]},
+        ["speed < 90.0D"],
+        [],
+        [],
+    ]
+    assert set(msgspec.msgpack.decode(memory)["topics"]) == set(wire.brokers["b2"].topics), "looking changes nothing"
+    unknown = [
+        wire.ask_advice("b2/p", "looking", ["filters", *pair]) for pair in (("b9", "traffic"), ("b1", "weather"))
+    ]
+    wire.run()
+    assert [str(wire.answer(one)) for one in unknown] == [
+        "refused #7: 'b9' is no neighbour; there are b1, b3",
+        "refused #8: unknown topic 'weather'; known are stock, traffic",
+    ]
+
+
+# -- settling -------------------------------------------------------------------------------------------------------
+
+
+class Settling(Advice):
+    """Tells a neighbour of what no subscription carried along."""
+
+    name = "settling"
+
+    def sub_add(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        at.settle()
+        at.settle()
+        at.state["carried"] = []
+        return cast("dict[str, Before]", proceed())
+
+    def sub_send(self, at: At, proceed: Proceed, topic: str, added: tuple[Filter, ...], neighbour: str) -> None:
+        at.state["carried"].append(neighbour)
+        proceed()
+
+    def on_settled(self, at: At) -> None:
+        at.state["settled"] = at.state.get("settled", 0) + 1
+        for neighbour in at.neighbours:
+            at.tell(neighbour, neighbour in at.state["carried"], confirmed=True)
+
+
+def test_settling_is_one_call_after_all_neighbours_were_told() -> None:
+    wire = Wire(LINE, [Settling])
+    wire.advertise("b1/p")
+    wire.run()
+    wire.trace.clear()
+    wire.subscribe("b2/s", "all")
+    wire.run()
+    assert _state(wire.brokers["b2"], "settling")["settled"] == 1
+    assert wire.desks["b2"].timer_us is None
+    assert [line for line in wire.trace if line.startswith(("b2/s", "b2 -> b1 SUB", "b2 -> b1 T", "b2 -> b3"))] == [
+        "b2/s -> b2 subscribe all: SELECT * FROM traffic WHERE TRUE",
+        "b2 -> b1 SUB traffic [TRUE]",
+        "b2 -> b1 TELL settling True",
+        "b2 -> b3 TELL settling False",
+    ]
+    # The answer waits for what settling has set off.
+    before = wire.trace[: wire.trace.index("b2 -> b2/s acknowledged #1")]
+    assert {"b1 -> b2 CONFIRM 1", "b1 -> b2 CONFIRM 2", "b3 -> b2 CONFIRM 2"} <= set(before)
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------------
+
+MOMENTS = sorted(name for name in vars(Advice) if name.startswith("on_"))
+
+
+class Broken(Advice):
+    """Raises in every moment."""
+
+    name = "broken"
+
+
+def _break(moment: str) -> Any:
+    def method(self: Broken, at: Any, *arguments: Any) -> Any:
+        at.settle()
+        at.advertise("traffic")
+        raise RuntimeError(f"no {moment} today")
+
+    return method
+
+
+for _moment in MOMENTS:
+    setattr(Broken, _moment, _break(_moment))
+
+
+class Stumbling(Broken):
+    """Asks for something at joinpoints, and raises when it comes."""
+
+    name = "stumbling"
+
+    def sub_add(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        at.settle()
+        at.advertise("stock")
+        at.wake("soon", at.now_us)
+        at.read("key")
+        for neighbour in at.neighbours:
+            at.tell(neighbour, 1)
+        return cast("dict[str, Before]", proceed())
+
+
+def test_an_advice_that_raises_in_any_moment_is_reported_and_the_broker_goes_on() -> None:
+    wire = Wire(LINE, [Stumbling], catalogue=[Broken])
+    wire.hand("b2", AdviceAttached("broken"))
+    wire.advertise("b2/p")
+    wire.subscribe("b2/p", "all")
+    wire.run()
+    wire.ask("b2/p", m.SubscribeTo, "counted", f"SELECT count(*) FROM traffic {WINDOW}")
+    wire.ask("b2/p", m.AdvanceTime, "traffic", 5)
+    wire.ask_advice("b2/p", "broken", 1)
+    wire.publish("b2/p", 1, 2)
+    wire.unsubscribe("b2/p", "all")
+    wire.run()
+    assert wire.delivered("b2/p", "all") == ["b2/1", "b2/2"]
+    wire.hand("b2", Replied(StoreReply(1, b"\x01", 1)))
+    wire.hand("b2", Attached("b2/q"))
+    for item in (Parked("b2/q"), Resumed("b2/q", 2), Detached("b2/q"), AdviceRemoved("broken")):
+        assert wire.hand("b2", item) == TAKEN
+    failed = {(one.where, one.error) for broker in wire.brokers.values() for one in broker.failures}
+    assert failed == {(moment, f"RuntimeError: no {moment} today") for moment in MOMENTS}
+
+
+class Greedy(Advice):
+    """Sends what no frame takes."""
+
+    name = "greedy"
+
+    def ad_add(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
+        proceed()
+        at.tell("b2", "x" * VALUE_BYTES_MAX)
+
+    def ad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
+        proceed()
+        at.attach("x" * 20_000)
+
+
+def test_values_that_no_frame_takes_are_refused_to_the_advice() -> None:
+    wire = Wire(LINE, [Greedy])
+    advertised = wire.advertise("b1/p")
+    wire.run()
+    assert wire.answer(advertised) == m.Acknowledged(1)
+    assert [one.error for one in wire.brokers["b1"].failures] == [
+        f"ConfigurationError: a value of an advice has {count} bytes; accepted are at most {most}"
+        for count, most in ((VALUE_BYTES_MAX + 5, VALUE_BYTES_MAX), (20_003, 10_000))
+    ]
+
+
+def test_a_value_in_the_store_that_does_not_decode_is_reported() -> None:
+    wire = Wire(LINE, [Stumbling])
+    wire.subscribe("b2/s", "all")
+    wire.run()
+    outcome = wire.hand("b2", Replied(StoreReply(1, b"\xc1", 1)))
+    assert outcome.kind == "refused"
+    assert outcome.reason.startswith("a value does not decode")
+
+
+class Extra(Advice):
+    name = "extra"
+
+    def sub_add(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        at.state["notes"] = at.notes
+        return cast("dict[str, Before]", proceed())
+
+
+def test_what_rode_along_on_events_that_do_not_fit_is_gone_with_them() -> None:
+    desk, client, neighbour = Desk(Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Extra()])), Voice("c"), Voice("b2")
+    odd = pa.RecordBatch.from_pydict({"event_id": ["e"], "speed": ["fast"]})
+    desk.hand(Attached("c"), client.says(m.SubscribeTo(1, "slow", "SELECT * FROM traffic WHERE speed < 50")))
+    notes = pa.RecordBatch.from_pydict({"extra/said": [5]})
+    desk.hand(neighbour.says(m.Published("traffic", odd, notes)))
+    assert desk.broker.counters == {"batches that do not fit their topic": 1}
+    desk.hand(client.says(m.SubscribeTo(2, "all", "SELECT * FROM traffic")))
+    assert _state(desk.broker, "extra") == {"notes": None}
 
 
 def test_an_unknown_joinpoint_is_refused() -> None:

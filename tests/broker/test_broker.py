@@ -485,6 +485,21 @@ def test_a_neighbour_that_starts_anew_is_told_everything_again() -> None:
     assert here.outcome(before.says(m.Confirmed(1))).kind == "repeated"
 
 
+def test_a_neighbour_that_starts_anew_gets_no_answer_to_its_old_life() -> None:
+    here, other = desk(neighbours=("b2", "b3")), Voice("b3")
+    here.hand(other.says(m.Advertised("traffic", 1)))
+    wide = Filter.parse("speed < 9").within(SCHEMAS["traffic"])
+    assert not Voice("b2").hears(here.hand(Voice("b2").says(m.Subscribed("traffic", 1, (wide,)))))
+    after = Voice("b2", incarnation=2)
+    after.hears(
+        here.hand(after.says(m.Subscribed("traffic", 1, (Filter.parse("speed < 5").within(SCHEMAS["traffic"]),))))
+    )
+    # Of the three changes that b3 was told, it confirms the first, which is of the old life.
+    assert not after.hears(here.hand(other.says(m.Confirmed(1))))
+    step = here.hand(other.says(m.Confirmed(2), m.Confirmed(3)))
+    assert after.hears(step) == [m.Confirmed(1)]
+
+
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="summary is 'shortest'; accepted are bound, covering, each"):
         Settings(schemas=SCHEMAS, summary="shortest")  # type: ignore[arg-type]

@@ -15,11 +15,14 @@ from catchment import Filter
 from catchment.broker import FRAME_BYTES_MAX, Frame, FrameReader, FrameWriter, opened
 from catchment.broker.messages import (
     Acknowledged,
+    AdvanceTime,
     Advertised,
     AdvertiseTopic,
+    AskAdvice,
     Confirmed,
     Delivered,
     Dropped,
+    Informed,
     Message,
     Notified,
     Published,
@@ -91,6 +94,9 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(SubscribeTo, NUMBERS, NAMES, NAMES),
     st.builds(UnsubscribeFrom, NUMBERS, NAMES),
     st.builds(PublishEvents, NUMBERS, NAMES, batches()),
+    st.builds(AdvanceTime, NUMBERS, NAMES, st.integers(-(2**62), 2**62)),
+    st.builds(AskAdvice, NUMBERS, NAMES, st.binary(max_size=12)),
+    st.builds(Informed, NAMES, st.binary(max_size=12)),
     st.builds(Acknowledged, NUMBERS, st.lists(NAMES, max_size=2).map(tuple)),
     st.builds(Refused, NUMBERS, NAMES),
     st.builds(Delivered.of, NAMES, batches(), st.dictionaries(NAMES, ROWS, max_size=2)),
@@ -107,7 +113,7 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
 
 
 def test_every_kind_of_message_is_drawn() -> None:
-    assert len(get_args(Message)) == 17
+    assert len(get_args(Message)) == 20
 
 
 def encode(*messages: Message, sender: str = "b1", after: int = 0, writer: FrameWriter | None = None) -> bytes:

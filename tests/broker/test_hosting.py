@@ -10,13 +10,15 @@ import pytest
 
 from catchment import Filter
 from catchment.broker import messages as m
-from catchment.broker.advice import Advice
+from catchment.broker.advice import Advice, At, Reply
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import window_values
 from catchment.broker.frames import FrameReader
 from catchment.broker.hosting import Host, Limits, Log, Outbox, item_from_bytes, item_to_bytes
 from catchment.broker.inputs import (
+    AdviceAttached,
+    AdviceRemoved,
     Attached,
     Detached,
     Item,
@@ -44,9 +46,66 @@ ITEMS: list[Item] = [
     Detached("c"),
     Overrun("c", 9),
     Room("b2", is_full=True),
+    AdviceAttached("count"),
+    AdviceRemoved("count"),
     Replied(StoreReply(1, b"value", 2, written=True)),
     Woken(),
 ]
+
+
+class Busy(Advice):
+    """Does all that an advice may ask for, whenever a client or a neighbour says so."""
+
+    name = "busy"
+
+    def on_begin(self, at: At) -> None:
+        at.state["begun"] = at.now_us
+
+    def on_request(self, at: At, client: str, value: Any) -> None:
+        self._act(at, value)
+        at.inform(client, [value, at.state.get("events", 0)])
+
+    def on_message(self, at: At, sender: str, value: Any) -> None:
+        self._act(at, value)
+
+    def _act(self, at: At, value: int) -> None:
+        at.settle()
+        last = at.state["last"] = at.state.get("last", 0) + 1
+        if value == 0:
+            at.subscribe(f"busy {last}", f"SELECT * FROM traffic WHERE speed < {last}")
+        elif value == 1:
+            at.advertise("stock")
+        elif value == 2:
+            at.publish("stock", pa.RecordBatch.from_pydict({"price": [float(last)]}))
+        elif value == 3:
+            at.write("busy", last, at.state.get("version", 0))
+        elif value == 4:
+            at.wake("soon", at.now_us + 5_000)
+        elif value == 5:
+            raise ConfigurationError("not today")
+        else:
+            at.advance_time("stock", at.now_us)
+
+    def on_received(self, at: At, message: m.ForClient) -> None:
+        if isinstance(message, m.Delivered):
+            at.state["events"] = at.state.get("events", 0) + message.events.num_rows
+        else:
+            at.tell("b2", str(message))
+
+    def on_reply(self, at: At, reply: Reply) -> None:
+        at.state["version"] = reply.version
+        at.tell("b2", [reply.request, reply.version], confirmed=True)
+
+    def on_timer(self, at: At, key: str) -> None:
+        at.settle()
+
+    def on_settled(self, at: At) -> None:
+        at.tell("b3", [at.state.get("last"), len(at.clients), len(at.filters("b2", "traffic"))], confirmed=True)
+
+    def on_client_parked(self, at: At, client: str) -> None:
+        at.tell("b3", client)
+
+    on_client_resumed = on_client_parked
 
 
 def advice() -> list[Advice]:
@@ -54,8 +113,11 @@ def advice() -> list[Advice]:
     return [Aggregation(SCHEMAS, options)]
 
 
+CATALOGUE = {"busy": Busy}
+
+
 def new_broker() -> Broker:
-    return Broker("b1", ["b2", "b3"], SETTINGS, advice())
+    return Broker("b1", ["b2", "b3"], SETTINGS, advice(), catalogue=CATALOGUE)
 
 
 # -- a story: what a broker between two others is handed ------------------------------------------------------------
@@ -70,7 +132,15 @@ def story(seed: int) -> Log:
     log.append(Attached("p"), 0)
     log.append(Attached("s"), 0)
     log.append(voices["p"].says(m.AdvertiseTopic(next(numbers), "traffic")), 0)
+    for name in changes:
+        # Until then, what it publishes is refused.
+        log.append(voices[name].says(m.Confirmed(1)), 0)
     for at_us in range(1_000, 60_000, 1_000):
+        if random.random() < 0.1:
+            log.append(random.choice([AdviceAttached("busy"), AdviceAttached("busy"), AdviceRemoved("busy")]), at_us)
+        if random.random() < 0.1:
+            number, version = random.randint(1, 5), random.randint(0, 3)
+            log.append(Replied(StoreReply(number, b"\x01" if version else None, version, written=True)), at_us)
         name = random.choice(["b2", "b3", "p", "p", "p", "s"])
         speeds = [random.randint(0, 9) / 2 for _ in range(random.randint(1, 3))]
         ids = [f"e{next(numbers)}" for _ in speeds]
@@ -85,18 +155,22 @@ def story(seed: int) -> Log:
                     m.Subscribed("traffic", changes[name], (condition,)),
                     m.Published("traffic", events),
                     m.Published("traffic", events),
-                    m.Confirmed(random.randint(1, 3)),
+                    m.Confirmed(random.randint(2, 5)),
+                    m.Told("busy", bytes([random.randint(0, 6)]), changes[name]),
                 ]
             )
         elif name == "p":
             said = m.PublishEvents(next(numbers), "traffic", events)
+        elif random.random() < 0.6:
+            said = m.AskAdvice(next(numbers), "busy", bytes([random.randint(0, 6)]))
         else:
             what = random.choice(["*", "count(*), sum(speed)"])
             window = "" if what == "*" else " GROUP BY window(ts, '20 seconds', '5 seconds')"
             sql = f"SELECT {what} FROM traffic WHERE speed > {random.randint(0, 3)}{window}"
             said = m.SubscribeTo(next(numbers), f"s{next(numbers)}", sql)
         log.append(Woken() if random.random() < 0.05 else voices[name].says(said), at_us)
-    for at_us in range(100_000, 40_000_000, 3_000_000):
+    # Long enough for all windows to close, whenever somebody began to wait for them.
+    for at_us in range(100_000, 100_000_000, 5_000_000):
         log.append(Woken(), at_us)
     return log
 
@@ -109,7 +183,7 @@ class Disk:
         self.snapshot = remembered(new_broker())
 
     def host(self) -> Host:
-        return Host(recalled(self.snapshot, SETTINGS, advice()), self.outboxes, Limits())
+        return Host(recalled(self.snapshot, SETTINGS, advice(), catalogue=CATALOGUE), self.outboxes, Limits())
 
     def frames(self) -> dict[str, list[bytes]]:
         return {name: list(outbox.frames) for name, outbox in self.outboxes.items()}
@@ -216,10 +290,10 @@ def test_an_item_is_read_as_it_was_written(item: Item) -> None:
 
 def test_a_log_says_what_it_has() -> None:
     log = Log()
-    assert [log.append(item, at) for at, item in enumerate(ITEMS)] == list(range(1, 10))
+    assert [log.append(item, at) for at, item in enumerate(ITEMS)] == list(range(1, 12))
     assert [(one.position, one.at_us, one.item) for one in log.read(3, 5)] == [(3, 2, ITEMS[2]), (4, 3, ITEMS[3])]
     log.forget(4)
-    assert [one.position for one in log.read(4)] == list(range(4, 10))
+    assert [one.position for one in log.read(4)] == list(range(4, 12))
     with pytest.raises(CheckpointError, match="a log begins at 4; accepted are positions from there on, not 3"):
         log.read(3)
 

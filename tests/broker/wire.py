@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from catchment import Overlay
@@ -67,14 +68,30 @@ class Desk:
 class Wire:
     """An overlay at rest between steps. Clients are at the broker named before the slash: `b1/c2`."""
 
-    def __init__(self, overlay: Overlay, advice: Iterable[type[Advice]] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        overlay: Overlay,
+        advice: Iterable[type[Advice]] = (),
+        *,
+        catalogue: Iterable[type[Advice]] = (),
+        **settings: Any,
+    ) -> None:
         tree = topic_tree(overlay)
         neighbours: dict[str, set[str]] = {name: set() for name in overlay.brokers}
         for source, target in tree.link_names:
             neighbours[source].add(target)
         self.settings = Settings(schemas=SCHEMAS, **settings)
         self.desks = {
-            name: Desk(Broker(name, of, self.settings, [one() for one in advice])) for name, of in neighbours.items()
+            name: Desk(
+                Broker(
+                    name,
+                    of,
+                    self.settings,
+                    [one() for one in advice],
+                    catalogue={one.name: one for one in catalogue},
+                )
+            )
+            for name, of in neighbours.items()
         }
         self.trace: list[str] = []
         self.heard: dict[str, list[m.Message]] = {}
@@ -116,6 +133,12 @@ class Wire:
                 while desk.timer_us is not None and desk.timer_us <= self.now_us:
                     self._post(name, desk.hand(Woken(), at_us=self.now_us))
 
+    def hand(self, broker: str, item: Item) -> Outcome:
+        """Hand something else than a frame to a broker."""
+        step = self.desks[broker].hand(item, at_us=self.now_us)
+        self._post(broker, step)
+        return step.outcomes[0]
+
     def _post(self, source: str, step: Step) -> None:
         for send in step.sends:
             if send.to in self.desks:
@@ -149,6 +172,13 @@ class Wire:
         if ids is not None:
             columns["event_id"] = pa.array(ids, pa.string())
         return self.ask(client, m.PublishEvents, topic, pa.RecordBatch.from_pydict(columns))
+
+    def ask_advice(self, client: str, advice: str, value: Any) -> int:
+        return self.ask(client, m.AskAdvice, advice, msgspec.msgpack.encode(value))
+
+    def informed(self, client: str) -> list[Any]:
+        """What advice has told a client, in order."""
+        return [msgspec.msgpack.decode(one.body) for one in self.heard[client] if isinstance(one, m.Informed)]
 
     def delivered(self, client: str, name: str) -> list[str]:
         """The ids of what a subscription received, in order."""

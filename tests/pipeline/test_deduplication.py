@@ -1,11 +1,14 @@
 """Repeats of events across batches, against a plain reading of the rule; each id is a story of its own."""
 
+import math
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from catchment import Subscription, replay
 from catchment.pipeline.acceptance import REASON
 from catchment.pipeline.deduplication import REPEATED, marked_repeats
 
@@ -88,3 +91,20 @@ def test_a_late_repeat_is_a_repeat_and_a_late_event_is_none_to_repeat(spark: Spa
     ]
     marked, _ = marked_repeats(frame(spark, rows), remembered, 150_000_000)
     assert [row[-1] for row in outcome(marked)] == [REPEATED, "", ""]
+
+
+def test_many_columns_that_may_be_wrong_are_no_burden_to_plain_sql(spark: SparkSession) -> None:
+    """What Spark infers from one condition over many computed columns once filled its memory."""
+    names = [f"x{at}" for at in range(14)]
+    row = {"event_id": "a", "topic": "t", "broker": "b", "ts": datetime(2026, 1, 1, tzinfo=UTC)}
+    rows = [{**row, **dict.fromkeys(names, 1.5)}, {**row, "event_id": "b", **dict.fromkeys(names, math.nan)}]
+    many = spark.createDataFrame([*rows, rows[0]])
+    where = " AND ".join(f"{name} > 1" for name in names)
+    sql = f"SELECT sum({names[0]}) FROM t WHERE {where} GROUP BY window(ts, '1 second')"
+    run = replay(spark, many, subscriptions=[Subscription("s", sql=sql)], deduplicate=True, engine="sql")
+    assert [one.value for one in run.notifications.collect()] == [1.5]
+    regular = Subscription("r", sql="SELECT * FROM t")
+    run = replay(spark, many, subscriptions=[regular], deduplicate=True)
+    assert [one.event_id for one in run.delivered("r").collect()] == ["a"]
+    assert run.delivered("r").columns == ["event_id", "topic", "broker", "ts", *names]
+    assert [(one.event_id, one.reason) for one in run.rejected.collect()] == [("b", "x0 is NaN or infinite")]

@@ -13,34 +13,56 @@ attached, and at last to the broker's own step. What it returns stands in for wh
             return before
 
 Rule 1: an advice that raises is reported, and the broker goes on as if the advice had only said `proceed()`. What it
-        had asked for in that call, messages and timers, is forgotten; what it has changed of its own state is not.
+        had asked for in that call, messages, requests and timers, is forgotten; what it has changed of its own state is
+        not.
 Rule 2: an advice keeps what it must remember in `at.state`, which is part of the broker's state and survives a crash.
         One with much to remember keeps it as it likes, and says it in plain values when it is asked (`saved`).
-Rule 3: besides joinpoints there are moments that belong to an advice alone: messages, timers and replies that it asked
-        for, and what clients do at this broker (`on_subscribe`, `on_unsubscribe`, `on_publish`).
+Rule 3: besides joinpoints there are moments, methods named `on_…`: what clients do at this broker, and messages, timers
+        and replies that belong to an advice alone.
+Rule 4: an advice may be a client of its broker (`at.subscribe`, `at.publish`, …). What it asks for is carried out after
+        the input that led to it and before the next one, so that no grouping of inputs into steps changes anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from catchment.broker import messages as m
+from catchment.broker.frames import MESSAGE_BYTES_MAX, carried
+from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.subscription import Query
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
-    from catchment.broker.routing import Matched
+    from catchment.broker.routing import Before, Matched, Routes
 
-__all__ = ["JOINPOINTS", "Advice", "At", "Proceed"]
+__all__ = [
+    "JOINPOINTS",
+    "NO_CATALOGUE",
+    "OWN",
+    "VALUE_BYTES_MAX",
+    "Advice",
+    "At",
+    "Catalogue",
+    "KnownSubscription",
+    "Proceed",
+    "Reply",
+]
 
 Proceed = Callable[..., Any]
+Catalogue = Mapping[str, Callable[[], "Advice"]]
+"""How to make the advice that may be attached while a broker runs, by name."""
+NO_CATALOGUE: Catalogue = {}
 
 JOINPOINTS: Mapping[str, str] = {
     "ad_add": "a peer has begun to advertise a topic",
@@ -57,30 +79,96 @@ JOINPOINTS: Mapping[str, str] = {
 """The ten joinpoints, and when they are reached."""
 
 
+OWN = "@"
+"""What the name of an advice's own client begins with, and no other client's."""
+VALUE_BYTES_MAX = MESSAGE_BYTES_MAX - 2_000
+"""Of a value that an advice sends, and of one that a client sends to an advice."""
+ATTACHED_BYTES_MAX = 10_000
+"""Of a value that rides along on a message."""
+
+
+class KnownSubscription(NamedTuple):
+    """What a client of this broker has subscribed to."""
+
+    topic: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the shared store has answered."""
+
+    request: int
+    """What `at.read`, `at.write`, `at.delete` or `at.list_keys` returned."""
+    key: str
+    """The key that was asked about, or the prefix."""
+    value: Any
+    """What is there now; None if nothing is."""
+    version: int
+    """Of what is there; 0 if nothing is."""
+    written: bool
+    """Whether a write or a deletion took effect."""
+    keys: tuple[tuple[str, int], ...] = ()
+    """Of `at.list_keys`: the keys in their order, with their versions."""
+
+
 class At:
     """What an advice sees of its broker, and what it may ask for. Valid during one call."""
 
     def __init__(
-        self,
-        broker: Broker,
-        state: dict[str, Any],
-        attached: bytes | None,
-        notes: dict[str, pa.Array] | None = None,
+        self, broker: Broker, advice: str, attached: bytes | None, notes: dict[str, pa.Array] | None = None
     ) -> None:
-        self.broker, self.neighbours, self.now_us, self.state = broker.name, broker.neighbours, broker.now_us, state
-        self._here, self._attached = broker, attached
+        self.broker, self.neighbours, self.now_us = broker.name, broker.neighbours, broker.now_us
+        self.state = broker.weaver.states[advice]
+        self._here, self._weaver, self._advice, self._attached = broker, broker.weaver, advice, attached
         self.notes = notes
         """What this advice says, at the broker that sent them, of each event that is forwarded, in columns; or None."""
-        self.asked: list[tuple[str, Any, Any]] = []
+        self.asked: list[Callable[[], None]] = []
+        """What is carried out once the advice returns, in this order."""
+
+    # -- to look at -------------------------------------------------------------------------------------------------
 
     @property
     def attached(self) -> Any:
         """What this advice attached to the message that led here, at the broker that sent it; or None."""
         return None if self._attached is None else msgspec.msgpack.decode(self._attached)
 
+    @property
+    def is_flooded(self) -> bool:
+        """Whether subscriptions go everywhere, and not only towards publishers."""
+        return self._here.settings.forwarding == "flooded"
+
+    def advertisers(self, topic: str) -> frozenset[str]:
+        """The peers that advertise a topic: neighbours and clients."""
+        routes = self._routes(topic)
+        return frozenset() if routes is None else frozenset(routes.advertisers)
+
+    def filters(self, neighbour: str, topic: str) -> tuple[Filter, ...]:
+        """What a neighbour has told that its side wants of a topic."""
+        self._require_neighbour(neighbour)
+        routes = self._routes(topic)
+        return () if routes is None else tuple(routes.wanted[neighbour])
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The clients of this broker, also those that are parked; an advice that is one is named `@` and its name."""
+        return tuple(sorted(self._here.clients))
+
+    def subscriptions(self, client: str) -> dict[str, KnownSubscription]:
+        """By name, what a client has subscribed to."""
+        self._require_client(client)
+        return {name: known for (owner, name), known in self._here.subscribed.items() if owner == client}
+
+    def topics(self, client: str) -> tuple[str, ...]:
+        """What a client advertises."""
+        self._require_client(client)
+        return tuple(sorted(self._here.peers[client].topics))
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
     def attach(self, value: Any) -> None:
         """Let the message that is about to be sent carry a value; in a joinpoint that sends."""
-        self.asked.append(("attach", None, msgspec.msgpack.encode(value)))
+        self.asked.append(partial(self._weaver.put_extra, self._advice, _packed(value, ATTACHED_BYTES_MAX)))
 
     def tell(
         self, neighbour: str, value: Any, *, confirmed: bool = False, counts: tuple[str, int, int] | None = None
@@ -90,54 +178,148 @@ class At:
         If it must be `confirmed`, whoever set it off is answered only after it has taken effect on the neighbour's
         side. It counts as one message of control, unless `counts` says as what kind, how many messages and bytes.
         """
-        self._require(neighbour)
-        self.asked.append(("tell", neighbour, (msgspec.msgpack.encode(value), confirmed, counts)))
+        self._require_neighbour(neighbour)
+        body = _packed(value)
 
-    def publish(self, neighbour: str, topic: str, events: pa.RecordBatch, notes: Mapping[str, pa.Array]) -> None:
+        def send() -> None:
+            change = self._here.change_for(neighbour) if confirmed else 0
+            self._here.send(neighbour, m.Told(self._advice, body, change), counts)
+
+        self.asked.append(send)
+
+    def forward(self, neighbour: str, topic: str, events: pa.RecordBatch, notes: Mapping[str, pa.Array]) -> None:
         """Send events that were held back, with columns that say something of each."""
-        self._require(neighbour)
-        self.asked.append(("publish", neighbour, (topic, events, notes)))
+        self._require_neighbour(neighbour)
+        columns = {f"{self._advice}/{name}": column for name, column in notes.items()}
+        message = m.Published(topic, events, pa.RecordBatch.from_pydict(columns))
+        self.asked.append(partial(self._here.send, neighbour, message))
+
+    def inform(self, client: str, value: Any) -> None:
+        """Send a client a value, as a message of this advice; one that has gone meanwhile is left out."""
+        self._send_client(client, m.Informed(self._advice, _packed(value)))
 
     def notify(self, client: str, answers: pa.RecordBatch) -> None:
         """Tell a client the values of windows, in the columns of `stages.ANSWER_SCHEMA`."""
-        self.asked.append(("notify", client, answers))
+        self._send_client(client, m.Notified(answers))
 
-    def report(self, what: str, detail: str) -> None:
-        """Count something that should not happen, and keep the last of what was said about it."""
-        self.asked.append(("report", what, detail))
+    def _send_client(self, client: str, message: m.Message) -> None:
+        def send() -> None:
+            if client in self._here.clients:
+                self._here.send(client, message)
 
-    def spend(self, work: str, times: int) -> None:
-        """Say how often something was done that somebody may want to add up."""
-        self.asked.append(("spend", work, times))
+        self.asked.append(send)
 
-    def advertisers(self, topic: str) -> frozenset[str]:
-        """The peers that advertise a topic: neighbours and clients."""
-        return frozenset(self._here.routes(topic).advertisers)
+    # -- as a client of its own broker --------------------------------------------------------------------------------
 
-    @property
-    def is_flooded(self) -> bool:
-        """Whether subscriptions go everywhere, and not only towards publishers."""
-        return self._here.settings.forwarding == "flooded"
+    # Each of these is a request, and returns its number; `on_received` gets the answer, and what clients get.
 
-    def _require(self, neighbour: str) -> None:
-        if neighbour not in self.neighbours:
-            raise ConfigurationError(f"{neighbour!r} is no neighbour; there are {', '.join(self.neighbours) or 'none'}")
+    def advertise(self, topic: str) -> int:
+        """Begin to publish events of a topic."""
+        return self._ask(m.AdvertiseTopic, topic)
+
+    def unadvertise(self, topic: str) -> int:
+        """Publish no more events of a topic."""
+        return self._ask(m.UnadvertiseTopic, topic)
+
+    def subscribe(self, name: str, sql: str) -> int:
+        """Subscribe to events, or to aggregates."""
+        return self._ask(m.SubscribeTo, name, sql)
+
+    def unsubscribe(self, name: str) -> int:
+        """Take a subscription of its own back."""
+        return self._ask(m.UnsubscribeFrom, name)
+
+    def publish(self, topic: str, events: pa.RecordBatch) -> int:
+        """Publish events of a topic that it advertises."""
+        return self._ask(m.PublishEvents, topic, events)
+
+    def advance_time(self, topic: str, time_us: int) -> int:
+        """Say how far its event time has come, where no event says so."""
+        return self._ask(m.AdvanceTime, topic, time_us)
+
+    def _ask(self, kind: type[Any], *fields: Any) -> int:
+        number = self._weaver.rounds.next_number(self._advice)
+        # Through the codec and back, so that the broker gets nothing that no client could have sent.
+        request = carried(kind(number, *fields))
+        self.asked.append(partial(self._weaver.rounds.ask, self._advice, request))
+        return number
+
+    # -- being called again -------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Call `on_settled`, once, after the broker has told all neighbours what this input leads to."""
+        self.asked.append(partial(self._weaver.rounds.settle_later, self._advice))
 
     def wake(self, key: str, at_us: int) -> None:
         """Call `on_timer` with this key at a time; a later call for the same key replaces an earlier one."""
-        self.asked.append(("wake", key, at_us))
+        self.asked.append(partial(self._weaver.timers.__setitem__, (self._advice, key), at_us))
 
-    def read(self, key: str) -> None:
-        """Ask the shared store for what is at a key; `on_reply` will get it."""
-        self.asked.append(("ask", key, (None, 0)))
+    # -- the shared store ---------------------------------------------------------------------------------------------
 
-    def write(self, key: str, value: Any, version: int) -> None:
+    # Each of these returns the number of the request, by which `on_reply` names it.
+
+    def read(self, key: str) -> int:
+        """Ask the shared store for what is at a key."""
+        return self._ask_store(ReadKey, key)
+
+    def write(self, key: str, value: Any, version: int) -> int:
         """Put a value into the shared store, if what is there has this version, or is not there and it is 0.
 
-        `on_reply` will say whether it was written. After a crash or a lost reply it may say no though it was: then the
-        value that it says is there is this one.
+        After a crash or a lost reply, the store may answer that it was not written though it was: then the value that
+        it says is there is this one.
         """
-        self.asked.append(("ask", key, (msgspec.msgpack.encode(value), version)))
+        return self._ask_store(WriteKey, key, _packed(value), version)
+
+    def delete(self, key: str, version: int) -> int:
+        """Take a key out of the shared store, if what is there has this version."""
+        return self._ask_store(DeleteKey, key, version)
+
+    def list_keys(self, prefix: str, after: str = "") -> int:
+        """Ask which keys begin with a prefix; at most `KEYS_MAX` of them, behind a key that is known."""
+        return self._ask_store(ListKeys, prefix, after)
+
+    def _ask_store(self, kind: type[Any], *fields: Any) -> int:
+        number = self._weaver.requests.next_number()
+        # Through its bytes and back, so that fields of wrong types show here.
+        request = _store_requests.decode(msgspec.msgpack.encode(kind(number, *fields)))
+        self.asked.append(partial(self._weaver.requests.add, self._advice, request))
+        return number
+
+    # -- what somebody may want to know -------------------------------------------------------------------------------
+
+    def report(self, what: str, detail: str) -> None:
+        """Count something that should not happen, and keep the last of what was said about it."""
+        self.asked.append(partial(self._weaver.report, what, detail))
+
+    def spend(self, work: str, times: int) -> None:
+        """Say how often something was done that somebody may want to add up."""
+        self.asked.append(partial(self._here.work.update, {work: times}))
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def _require_neighbour(self, name: str) -> None:
+        if name not in self.neighbours:
+            raise ConfigurationError(f"{name!r} is no neighbour; there are {', '.join(self.neighbours) or 'none'}")
+
+    def _require_client(self, name: str) -> None:
+        if name not in self._here.clients:
+            raise ConfigurationError(f"{name!r} is no client; there are {', '.join(self.clients) or 'none'}")
+
+    def _routes(self, topic: str) -> Routes | None:
+        schemas = self._here.settings.schemas
+        if topic not in schemas:
+            raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(schemas))}")
+        return self._here.topics.get(topic)
+
+
+_store_requests = msgspec.msgpack.Decoder(StoreRequest)
+
+
+def _packed(value: Any, most: int = VALUE_BYTES_MAX) -> bytes:
+    body = msgspec.msgpack.encode(value)
+    if len(body) > most:
+        raise ConfigurationError(f"a value of an advice has {len(body)} bytes; accepted are at most {most}")
+    return body
 
 
 class Advice:
@@ -151,16 +333,12 @@ class Advice:
     def ad_del(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
         proceed()
 
-    def sub_add(
-        self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str
-    ) -> dict[str, tuple[Filter, ...]]:
-        found: dict[str, tuple[Filter, ...]] = proceed()
+    def sub_add(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        found: dict[str, Before] = proceed()
         return found
 
-    def sub_del(
-        self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str
-    ) -> dict[str, tuple[Filter, ...]]:
-        found: dict[str, tuple[Filter, ...]] = proceed()
+    def sub_del(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+        found: dict[str, Before] = proceed()
         return found
 
     def pub_match(self, at: At, proceed: Proceed, topic: str, events: pa.RecordBatch) -> Matched:
@@ -184,18 +362,58 @@ class Advice:
     def unad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
         proceed()
 
+    # -- moments ----------------------------------------------------------------------------------------------------
+
+    def on_begin(self, at: At) -> None:
+        """It was attached while the broker runs."""
+
+    def on_end(self, at: At) -> None:
+        """It is about to be removed while the broker runs; what it remembers and asked for as a client goes with it."""
+
+    def on_settled(self, at: At) -> None:
+        """All neighbours were told what an input led to; called once for each input in which it said `at.settle()`."""
+
     def on_message(self, at: At, sender: str, value: Any) -> None:
         """A message that this advice sent from a neighbour has come."""
 
     def on_timer(self, at: At, key: str) -> None:
         """A time that this advice asked for has come."""
 
-    def on_reply(self, at: At, key: str, value: Any, version: int, written: bool) -> None:
-        """The store has answered: what is at the key now, its version, and whether a write took effect."""
+    def on_reply(self, at: At, reply: Reply) -> None:
+        """The store has answered a request of this advice."""
+
+    def on_received(self, at: At, message: m.ForClient) -> None:
+        """The broker has something for this advice as its client: an answer, events, values of windows."""
+
+    # -- what clients do --------------------------------------------------------------------------------------------
+
+    def on_request(self, at: At, client: str, value: Any) -> None:
+        """A client asks something of this advice.
+
+        It is acknowledged once all is confirmed that this sets off. A CatchmentError refuses it, with its text.
+        """
+
+    def on_client_attached(self, at: At, client: str) -> None:
+        """A client has come."""
+
+    def on_client_parked(self, at: At, client: str) -> None:
+        """A client is away and will be back."""
+
+    def on_client_resumed(self, at: At, client: str) -> None:
+        """A client that was parked is back."""
+
+    def on_client_detached(self, at: At, client: str) -> None:
+        """A client has gone, after all that it wanted and advertised."""
 
     def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
-        """A client asks for aggregates; whether this advice sees to it. What it raises is told to the client."""
+        """A client asks for aggregates; whether this advice sees to it. Only the first that does is asked.
+
+        A CatchmentError refuses it, with its text.
+        """
         return False
+
+    def on_subscribed(self, at: At, client: str, name: str, query: Query) -> None:
+        """A subscription was accepted, regular or aggregate; every advice hears of every one."""
 
     def on_acknowledged(self, at: At, client: str, name: str) -> None:
         """All brokers that must know a subscription have confirmed it, and its client is told so."""
@@ -203,6 +421,12 @@ class Advice:
     def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
         """A client wants no more of a subscription; whether this advice had seen to it."""
         return False
+
+    def on_unsubscribed(self, at: At, client: str, name: str) -> None:
+        """A subscription is no more; every advice hears of every one."""
+
+    def on_advance(self, at: At, client: str, topic: str, time_us: int) -> None:
+        """A client that advertises a topic says how far event time has come."""
 
     def on_publish(
         self, at: At, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]

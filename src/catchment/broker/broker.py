@@ -26,14 +26,18 @@ import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.broker import neighbours, requests
-from catchment.broker.advice import Advice
+from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
 from catchment.broker.frames import FrameWriter, message_bytes, opened
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
+    ALONG,
     TAKEN,
+    AdviceAttached,
+    AdviceRemoved,
     Attached,
     Detached,
     Input,
+    Item,
     Outcome,
     Overrun,
     Parked,
@@ -43,7 +47,9 @@ from catchment.broker.inputs import (
     Room,
     Send,
     Step,
+    Traffic,
     Woken,
+    add_traffic,
 )
 from catchment.broker.joining import Joined, Published
 from catchment.broker.peers import HERE, Peer
@@ -117,6 +123,7 @@ class Broker:
     """One broker of an overlay, whose `neighbours` are those of the tree that messages follow.
 
     `incarnation` counts the lives of a broker that starts without its memory; one that is brought back keeps its own.
+    `catalogue` has what may be attached while it runs, by name: how to make an advice.
     """
 
     def __init__(
@@ -126,15 +133,16 @@ class Broker:
         settings: Settings,
         advice: Iterable[Advice] = (),
         *,
+        catalogue: Catalogue = NO_CATALOGUE,
         incarnation: int = 1,
     ) -> None:
-        self.name, self.settings, self.incarnation = name, settings, incarnation
+        self.name, self.settings, self.incarnation, self._catalogue = name, settings, incarnation, catalogue
         self.neighbours = tuple(sorted(set(neighbours)))
         self.counters: Counter[str] = Counter()
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}
-        self.subscribed: dict[tuple[str, str], str] = {}
+        self.subscribed: dict[tuple[str, str], KnownSubscription] = {}
         self.waiting: list[Waiting] = []
         self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
         self.now_us, self.position = NEVER_US, 0
@@ -153,24 +161,32 @@ class Broker:
         outcomes = [self._handle(one) for one in inputs]
         self.forward_joined()
         sends, requests_ = self._sealed(), self.weaver.requests.take()
-        step = Step(tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic)
+        step = Step(
+            tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
+            self._traffic_by_advice,
+        )  # fmt: skip
         self._begin_step()
         return step
 
     def _begin_step(self) -> None:
         self._taken: Counter[str] = Counter()
         self.work: Counter[str] = Counter()
-        self._traffic: dict[tuple[str, str], tuple[int, int]] = {}
+        self._traffic: Traffic = {}
+        self._traffic_by_advice: Traffic = {}
 
     def _handle(self, one: Input) -> Outcome:
         self._pass_time(one.at_us)
         self.position = max(self.position, one.position)
-        if isinstance(one.item, Received):
-            return self._receive(one.item.data)
+        outcome = self._receive(one.item.data) if isinstance(one.item, Received) else self._note(one.item)
+        self.weaver.rounds.run()
+        return outcome
+
+    def _note(self, item: Item) -> Outcome:
+        """Handle anything but a frame."""
         self.forward_joined()
-        handle: Callable[[Broker, Any], Outcome] = _HANDLERS[type(one.item)]
+        handle: Callable[[Broker, Any], Outcome] = _HANDLERS[type(item)]
         try:
-            return handle(self, one.item)
+            return handle(self, item)
         except CatchmentError as error:
             return Outcome("refused", str(error))
 
@@ -180,6 +196,7 @@ class Broker:
             self.forward_joined()
             self.now_us = max(self.now_us, due_us)
             self.weaver.wake()
+            self.weaver.rounds.run()
         self.now_us = max(self.now_us, at_us)
 
     def _receive(self, data: bytes) -> Outcome:
@@ -209,10 +226,11 @@ class Broker:
             self.counters["frames that do not decode"] += 1
             return Outcome("refused", str(error))
         for message in messages:
-            self._hear(message, sender)
+            self.hear(message, sender)
         return TAKEN
 
-    def _hear(self, message: m.Message, sender: str) -> None:
+    def hear(self, message: m.Message, sender: str) -> None:
+        """Handle a message of a client or a neighbour."""
         is_client = sender in self.clients
         self._taken[type(message).__name__] += 1
         if isinstance(message, m.PublishEvents if is_client else m.Published):
@@ -224,6 +242,7 @@ class Broker:
             self.counters["messages out of place"] += 1
         else:
             handler(self, message, sender)
+            self.weaver.rounds.run()
 
     def _sealed(self) -> tuple[Send, ...]:
         """All messages of this step as frames, by peer."""
@@ -241,13 +260,24 @@ class Broker:
         return tuple(sends)
 
     def send(self, to: str, message: m.Message, counts: Counts | None = None) -> None:
-        """Let a message leave at the end of this step; `counts` says what it counts as, if not as itself."""
+        """Let a message leave at the end of this step; `counts` says what it counts as, if not as itself.
+
+        What is for an advice as a client of this broker stays here.
+        """
+        if to.startswith(OWN):
+            self.weaver.rounds.hear(to, message)
+            return
         self.work["send"] += 1
         self._outgoing.setdefault(to, []).append(message)
         if self.settings.meters and to in self.neighbours:
-            kind, messages, size = counts or _counts_of(message)
-            before = self._traffic.get((to, kind), (0, 0))
-            self._traffic[to, kind] = (before[0] + messages, before[1] + size)
+            self._count(to, message, *(counts or _counts_of(message)))
+
+    def _count(self, to: str, message: m.Message, kind: str, messages: int, size: int) -> None:
+        add_traffic(self._traffic, (to, kind), messages, size)
+        if isinstance(message, m.Told):
+            add_traffic(self._traffic_by_advice, (to, message.advice, kind), messages, size)
+        for advice, body in getattr(message, "extras", {}).items():
+            add_traffic(self._traffic_by_advice, (to, advice, ALONG), 1, len(body))
 
     # -- events that are joined ---------------------------------------------------------------------------------------
 
@@ -270,12 +300,15 @@ class Broker:
                 requests.publish(self, name, joined.parts)
             else:
                 neighbours.forward(self, name, joined)
+        self.weaver.rounds.run()
 
     # -- clients and neighbours come and go ---------------------------------------------------------------------------
 
     def _attach(self, item: Attached) -> Outcome:
         if item.client in self.neighbours or item.client == self.name:
             raise ConfigurationError(f"{item.client!r} is the name of a broker; accepted are other names")
+        if item.client.startswith(OWN):
+            raise ConfigurationError(f"a client is named {item.client!r}; accepted are names without {OWN!r} in front")
         before = self.peers.get(item.client)
         if before is not None:
             if item.incarnation == before.incarnation:
@@ -287,10 +320,15 @@ class Broker:
             self._detach(Detached(item.client))
         self.peers[item.client] = Peer(item.incarnation, owner=item.owner)
         self.clients.add(item.client)
+        self.weaver.happened("on_client_attached", item.client)
         return TAKEN
 
     def _park(self, item: Parked) -> Outcome:
-        self._client(item.client).is_parked = True
+        peer = self._client(item.client)
+        if peer.is_parked:
+            return Outcome("repeated", f"client {item.client!r} is parked already")
+        peer.is_parked = True
+        self.weaver.happened("on_client_parked", item.client)
         return TAKEN
 
     def _resume(self, item: Resumed) -> Outcome:
@@ -307,20 +345,26 @@ class Broker:
         peer.begin(item.incarnation)
         # Whoever it is now knows none of the schemas that were named before.
         peer.writer = FrameWriter()
+        self.weaver.happened("on_client_resumed", item.client)
         return TAKEN
 
     def _detach(self, item: Detached) -> Outcome:
-        peer, client = self._client(item.client), item.client
+        self._client(item.client)
+        self.drop_client(item.client)
+        self.weaver.happened("on_client_detached", item.client)
+        return TAKEN
+
+    def drop_client(self, client: str) -> None:
+        """Forget a client, and take back all that it wanted and advertised."""
         for owner, name in sorted(self.subscribed):
             if owner == client:
                 requests.unsubscribe(self, client, name)
-        for topic in sorted(peer.topics):
+        for topic in sorted(self.peers[client].topics):
             self.stop_advertising(topic, client)
         self.clients.remove(client)
         del self.peers[client]
         self._outgoing.pop(client, None)
         self.waiting = [one for one in self.waiting if one.peer != client]
-        return TAKEN
 
     def _overrun(self, item: Overrun) -> Outcome:
         """Drop a client for whom too much waits; that is the last it hears, behind the answers of this step."""
@@ -333,8 +377,8 @@ class Broker:
         return TAKEN
 
     def _client(self, name: str) -> Peer:
-        if name not in self.clients:
-            known = ", ".join(sorted(self.clients)) or "none"
+        if name not in self.clients or name.startswith(OWN):
+            known = ", ".join(sorted(one for one in self.clients if not one.startswith(OWN))) or "none"
             raise ConfigurationError(f"no client {name!r} is at broker {self.name!r}; there are {known}")
         return self.peers[name]
 
@@ -354,6 +398,9 @@ class Broker:
         for change in sorted(peer.unconfirmed):
             neighbours.confirm(self, neighbour, change)
         self._outgoing.pop(neighbour, None)
+        # It would take answers to changes of its old life for answers to its new ones.
+        self.waiting = [one for one in self.waiting if one.peer != neighbour]
+        self.weaver.unclaimed.forget_sender(neighbour)
         peer.writer, peer.sent = FrameWriter(), 0
         for topic, routes in sorted(self.topics.items()):
             routes.advertised_to.discard(neighbour)
@@ -417,6 +464,7 @@ class Broker:
             "advertisements": sum(len(r.advertisers) for r in routes),
             "waiting answers": len(self.waiting),
             "remembered ids": len(self.ingress.recent),
+            "bytes for unknown advice": self.weaver.unclaimed.size_bytes,
             **self.weaver.sizes(),
         }
 
@@ -483,8 +531,13 @@ class Broker:
         return peer.changes
 
     def when_confirmed(self, peer: str, answer: m.Message, subscription: str = "") -> None:
-        """Answer once all others have confirmed what they were told."""
+        """Answer once all others have confirmed what they were told, also by requests of advice that this led to."""
         self.weaver.attached = {}
+        if not self.weaver.rounds.put_off(peer, answer, subscription):
+            self.weaver.rounds.run()
+            self.answer_once_confirmed(peer, answer, subscription)
+
+    def answer_once_confirmed(self, peer: str, answer: m.Message, subscription: str) -> None:
         needs = {(n, change) for n in self.neighbours if n != peer for change in self.peers[n].unconfirmed}
         waiting = Waiting(peer, answer, needs, subscription)
         if needs:
@@ -496,13 +549,12 @@ class Broker:
         """Nobody has to confirm anything any more."""
         self.send(waiting.peer, waiting.answer)
         if waiting.subscription:
-            self.weaver.acknowledged(waiting.peer, waiting.subscription)
+            self.weaver.happened("on_acknowledged", waiting.peer, waiting.subscription)
 
     def forward(self, topic: str, events: pa.RecordBatch, upstream: str) -> None:
         self.work["match"] += events.num_rows
         matched: Matched = self.weaver.call("pub_match", topic, events)
         self.weaver.call("pub_send", topic, events, matched, upstream)
-        self.weaver.notes = None
 
     # -- the broker's own steps at the joinpoints --------------------------------------------------------------------
 
@@ -563,6 +615,8 @@ _HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
     Detached: Broker._detach,
     Overrun: Broker._overrun,
     Room: Broker._room,
+    AdviceAttached: lambda broker, item: broker.weaver.begin(item.advice, broker._catalogue),
+    AdviceRemoved: lambda broker, item: broker.weaver.remove(item.advice),
     Replied: lambda broker, item: broker.weaver.replied(item.reply),
     Woken: lambda broker, item: TAKEN,
 }

@@ -27,7 +27,18 @@ from catchment.model.errors import CatchmentError, FrameError
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
 
-__all__ = ["FRAME_BYTES_MAX", "VERSION", "Envelope", "Frame", "FrameReader", "FrameWriter", "message_bytes", "opened"]
+__all__ = [
+    "FRAME_BYTES_MAX",
+    "MESSAGE_BYTES_MAX",
+    "VERSION",
+    "Envelope",
+    "Frame",
+    "FrameReader",
+    "FrameWriter",
+    "carried",
+    "message_bytes",
+    "opened",
+]
 
 MAGIC = b"CF"
 VERSION = 2
@@ -36,6 +47,8 @@ FRAME_BYTES_MAX = 1_000_000
 """Longer ones are split between messages, and between the events of a message."""
 ROWS_MAX = 1_000_000
 COLUMNS_MAX = 4096
+MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 1_000 - COLUMNS_MAX * 64
+"""Of one message, so that its envelope and the schemas that it names fit into the same frame."""
 SCHEMAS_MAX = 1_000
 """Schemas that one peer may name in one life."""
 _ACCEPTED = frozenset(
@@ -111,7 +124,15 @@ class _Subscribed(msgspec.Struct, frozen=True, array_like=True, tag="Subscribed"
 
 
 _envelopes = msgspec.msgpack.Decoder(Envelope)
-_WITH_EVENTS = (PublishEvents, Published, Delivered)
+
+
+def _batches(message: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(message, (PublishEvents, Published, Delivered)):
+        yield message.events
+    if isinstance(message, Notified):
+        yield message.answers
+    if isinstance(message, Published) and message.notes is not None:
+        yield message.notes
 
 
 def _schema_name(serialized: bytes) -> str:
@@ -157,9 +178,10 @@ class FrameWriter:
     ) -> list[bytes]:
         """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size."""
         travelling = [_travelling(message) for message in messages]
+        # The schemas are written before the messages that use them.
         for message in travelling:
-            if isinstance(message, _WITH_EVENTS):
-                self._name_of(message.events.schema)
+            for batch in _batches(message):
+                self._name_of(batch.schema)
         envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
         data = HEAD + self._encoder.encode(envelope)
         if len(data) <= FRAME_BYTES_MAX:
@@ -194,7 +216,7 @@ class FrameWriter:
 
     def _bodies(self, message: Any) -> Iterator[bytes]:
         body = self._encoder.encode(message)
-        if len(body) <= FRAME_BYTES_MAX - _OVERHEAD_BYTES - COLUMNS_MAX * 64:
+        if len(body) <= MESSAGE_BYTES_MAX:
             yield body
             return
         for half in _halves(message):
@@ -223,6 +245,12 @@ def _halves(message: Message) -> Sequence[Message]:
         return Delivered.of(message.topic, first, before), Delivered.of(message.topic, second, behind)
     notes = [None, None] if message.notes is None else [message.notes.slice(0, half), message.notes.slice(half)]
     return [Published(message.topic, *one) for one in zip((first, second), notes, strict=True)]
+
+
+def carried(message: Message) -> Message:
+    """A message as its receiver would decode it; one that no frame can carry is a FrameError."""
+    data = FrameWriter().frames("", [message], incarnation=1, epoch=1, after=0, covers=0)
+    return FrameReader().decode(data[0]).messages[0]
 
 
 def message_bytes(message: Message) -> int:

@@ -15,7 +15,10 @@ import msgspec
 from catchment.broker.store import StoreReply, StoreRequest
 
 __all__ = [
+    "ALONG",
     "TAKEN",
+    "AdviceAttached",
+    "AdviceRemoved",
     "Attached",
     "Detached",
     "Input",
@@ -29,8 +32,14 @@ __all__ = [
     "Room",
     "Send",
     "Step",
+    "Traffic",
     "Woken",
+    "add_traffic",
 ]
+
+
+ALONG = "along"
+"""The kind of traffic that rides along on messages that were sent anyway."""
 
 
 class _Item(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -86,6 +95,18 @@ class Room(_Item, frozen=True):
     is_full: bool
 
 
+class AdviceAttached(_Item, frozen=True):
+    """An advice of the broker's catalogue shall be attached, behind those that are there."""
+
+    advice: str
+
+
+class AdviceRemoved(_Item, frozen=True):
+    """An advice shall be removed, with all that it remembers."""
+
+    advice: str
+
+
 class Replied(_Item, frozen=True):
     """The store has answered."""
 
@@ -96,7 +117,19 @@ class Woken(_Item, frozen=True):
     """Nothing but time has passed."""
 
 
-Item = Received | Attached | Parked | Resumed | Detached | Overrun | Room | Replied | Woken
+Item = (
+    Received
+    | Attached
+    | Parked
+    | Resumed
+    | Detached
+    | Overrun
+    | Room
+    | AdviceAttached
+    | AdviceRemoved
+    | Replied
+    | Woken
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +171,15 @@ class Send:
         return self.first + len(self.frames) - 1
 
 
+Traffic = dict[tuple[str, ...], tuple[int, int]]
+"""Messages and bytes, by what they are counted by."""
+
+
+def add_traffic(counted: Traffic, key: tuple[str, ...], messages: int, size: int) -> None:
+    before = counted.get(key, (0, 0))
+    counted[key] = (before[0] + messages, before[1] + size)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """All that came of some inputs."""
@@ -151,5 +193,8 @@ class Step:
     """The messages that it took, by kind."""
     work: Counter[str]
     """How often it did what takes time: `match` an event, `send` a message, and what advice says of itself."""
-    traffic: dict[tuple[str, str], tuple[int, int]]
+    traffic: Traffic
     """Messages and bytes by neighbour and kind (publications, partials, control), if the settings ask for it."""
+    traffic_by_advice: Traffic
+    """Of that, by neighbour and advice: what it sent by the kind that it declared, and what rode along on messages of
+    others as kind `ALONG`."""

@@ -7,27 +7,28 @@ the broker again. The same input gives the same frames with the same numbers, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from catchment.broker.advice import Advice
+from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue, KnownSubscription
 from catchment.broker.broker import Broker, Settings, Waiting
 from catchment.broker.frames import FrameReader, FrameWriter
 from catchment.broker.ingress import DEDUPLICATION_US
-from catchment.broker.messages import Acknowledged, Confirmed
+from catchment.broker.messages import Acknowledged, Confirmed, Told
 from catchment.broker.peers import Peer
 from catchment.broker.recent_ids import RecentIds
 from catchment.broker.routing import Routes
 from catchment.broker.store import StoreRequest
+from catchment.broker.unclaimed import UnclaimedMessage
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CheckpointError
 
 __all__ = ["recalled", "remembered"]
 
-FORMAT = 2
+FORMAT = 3
 
 
 def remembered(broker: Broker) -> bytes:
@@ -42,35 +43,59 @@ def remembered(broker: Broker) -> bytes:
         "counters": dict(broker.counters),
         "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
         "clients": sorted(broker.clients),
-        "subscribed": [[*key, topic] for key, topic in broker.subscribed.items()],
+        "subscribed": [[*key, *known] for key, known in broker.subscribed.items()],
         "waiting": [
             [one.peer, msgspec.msgpack.encode(one.answer), sorted(one.needs), one.subscription]
             for one in broker.waiting
         ],
         "topics": {topic: _routes(routes) for topic, routes in broker.topics.items()},
         "ingress": [broker.ingress.sequence, broker.ingress.repeated, list(broker.ingress.recent.frozen().pieces())],
+        "attached advice": broker.weaver.names,
+        "removed advice": sorted(broker.weaver.removed),
         "advice": broker.weaver.states,
         "saved by advice": broker.weaver.saved(),
         "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
         "requests": [
             broker.weaver.requests.last,
-            [[advice, one.number, one.key, one.value, one.version] for advice, one in open_requests],
+            [[advice, one] for advice, one in open_requests],
+        ],
+        "requests as clients": broker.weaver.rounds.numbers,
+        "unclaimed": [
+            [one.until_us, one.sender, msgspec.msgpack.encode(one.message)] for one in broker.weaver.unclaimed.messages
         ],
     }
     return msgspec.msgpack.encode(plain)
 
 
-def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> Broker:
-    """The broker that `remembered` was given, with the same settings and advice."""
+def recalled(
+    data: bytes,
+    settings: Settings,
+    advice: Iterable[Advice] = (),
+    *,
+    catalogue: Catalogue = NO_CATALOGUE,
+) -> Broker:
+    """The broker that `remembered` was given, with the same settings, advice from the beginning, and catalogue.
+
+    What was attached while it ran is made anew from the catalogue; what was removed stays so.
+    """
     plain: dict[str, Any] = msgspec.msgpack.decode(data)
     if plain.get("format") != FORMAT:
         raise CheckpointError(f"a broker's memory has the format {plain.get('format')}; accepted is {FORMAT}")
-    broker = Broker(plain["name"], plain["neighbours"], settings, advice, incarnation=plain["incarnation"])
+    broker = Broker(
+        plain["name"],
+        plain["neighbours"],
+        settings,
+        _advice(plain, {one.name: one for one in advice}, catalogue),
+        catalogue=catalogue,
+        incarnation=plain["incarnation"],
+    )
     broker.now_us, broker.position = plain["now_us"], plain["position"]
     broker.counters = Counter(plain["counters"])
     broker.peers = {name: _peer_from(peer) for name, peer in plain["peers"].items()}
     broker.clients = set(plain["clients"])
-    broker.subscribed = {(client, name): topic for client, name, topic in plain["subscribed"]}
+    broker.subscribed = {
+        (client, name): KnownSubscription(topic, sql) for client, name, topic, sql in plain["subscribed"]
+    }
     broker.waiting = [
         Waiting(peer, _answers.decode(answer), {(neighbour, change) for neighbour, change in needs}, subscription)
         for peer, answer, needs, subscription in plain["waiting"]
@@ -83,12 +108,28 @@ def recalled(data: bytes, settings: Settings, advice: Iterable[Advice] = ()) -> 
     broker.weaver.restore(plain["saved by advice"])
     broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
     last, open_requests = plain["requests"]
-    broker.weaver.requests.recall(
-        last, {number: (name, StoreRequest(number, *asked)) for name, number, *asked in open_requests}
-    )
+    asked = [(name, msgspec.convert(request, StoreRequest)) for name, request in open_requests]
+    broker.weaver.requests.recall(last, {request.number: (name, request) for name, request in asked})
+    broker.weaver.removed = set(plain["removed advice"])
+    broker.weaver.rounds.numbers = plain["requests as clients"]
+    for until_us, sender, message in plain["unclaimed"]:
+        broker.weaver.unclaimed.recall(UnclaimedMessage(until_us, sender, _messages.decode(message)))
     return broker
 
 
+def _advice(plain: Mapping[str, Any], given: Mapping[str, Advice], catalogue: Catalogue) -> list[Advice]:
+    """What was attached, in its order, and what is new since then."""
+    found = []
+    for name in plain["attached advice"]:
+        if name not in given and name not in catalogue:
+            known = ", ".join(sorted({*given, *catalogue})) or "none"
+            raise CheckpointError(f"a broker's memory has the advice {name!r}; given are {known}")
+        found.append(given[name] if name in given else catalogue[name]())
+    known_names = {*plain["attached advice"], *plain["removed advice"]}
+    return found + [one for name, one in given.items() if name not in known_names]
+
+
+_messages = msgspec.msgpack.Decoder(Told)
 _answers = msgspec.msgpack.Decoder(Acknowledged | Confirmed)
 
 

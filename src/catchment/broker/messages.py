@@ -1,7 +1,7 @@
 """What clients and brokers say to each other.
 
-    client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents
-    broker ─► client     Acknowledged Refused Delivered Notified Dropped
+    client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents AdvanceTime AskAdvice
+    broker ─► client     Acknowledged Refused Delivered Notified Informed Dropped
     broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed RoomChanged Told
 
 Rule 1: messages are frozen values; `str` of one is a line of a trace.
@@ -23,12 +23,16 @@ from catchment.model.filter import Filter
 
 __all__ = [
     "Acknowledged",
+    "AdvanceTime",
     "AdvertiseTopic",
     "Advertised",
+    "AskAdvice",
     "Confirmed",
     "Delivered",
     "Dropped",
     "Extras",
+    "ForClient",
+    "Informed",
     "Message",
     "Notified",
     "PublishEvents",
@@ -105,6 +109,28 @@ class PublishEvents(_Message, frozen=True):
         return f"publish {self.topic} {_ids(self.events)}"
 
 
+class AdvanceTime(_Message, frozen=True):
+    """Event time has come so far at a client that has advertised a topic: what an event of that time would say."""
+
+    request: int
+    topic: str
+    time_us: int
+
+    def __str__(self) -> str:
+        return f"advance {self.topic} to {self.time_us}"
+
+
+class AskAdvice(_Message, frozen=True):
+    """A client asks something of an advice of its broker."""
+
+    request: int
+    advice: str
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"ask {self.advice} {_readable(self.body)}"
+
+
 # -- broker to client -------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +202,16 @@ class Notified(_Message, frozen=True):
             for one in self.answers.to_pylist()
         )
         return f"notify {'; '.join(shown)}"
+
+
+class Informed(_Message, frozen=True):
+    """What an advice tells a client."""
+
+    advice: str
+    body: bytes
+
+    def __str__(self) -> str:
+        return f"inform {self.advice} {_readable(self.body)}"
 
 
 class Dropped(_Message, frozen=True):
@@ -271,9 +307,12 @@ class Told(_Message, frozen=True):
         return f"TELL {self.advice} {_readable(self.body)}"
 
 
+ForClient = Acknowledged | Refused | Delivered | Notified | Informed
+"""What a broker says to a client that is there."""
+
 Message = (
-    AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents
-    | Acknowledged | Refused | Delivered | Notified | Dropped
+    AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents | AdvanceTime | AskAdvice
+    | ForClient | Dropped
     | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | Told
 )  # fmt: skip
 

@@ -63,6 +63,8 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
         except CatchmentError:
             # The broker where they came in has checked them: this one was not said by a broker of ours.
             broker.counters["batches that do not fit their topic"] += 1
+        finally:
+            broker.weaver.notes = None
 
 
 def _confirmed(broker: Broker, message: m.Confirmed, neighbour: str) -> None:
@@ -85,8 +87,6 @@ def confirm(broker: Broker, neighbour: str, change: int) -> None:
 
 def _told(broker: Broker, message: m.Told, neighbour: str) -> None:
     broker.weaver.deliver(message, neighbour)
-    if message.change:
-        broker.when_confirmed(neighbour, m.Confirmed(message.change))
 
 
 def _room_changed(broker: Broker, message: m.RoomChanged, neighbour: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from catchment.broker import messages as m
+from catchment.broker.advice import KnownSubscription
 from catchment.broker.joining import Published
 from catchment.broker.peers import HERE
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
 __all__ = ["HANDLERS", "publish", "unsubscribe"]
+
+TIME_US_MAX = 2**62
 
 
 def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], subscription: str = "") -> None:
@@ -62,7 +65,8 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
             broker.add_subscription(query.topic, query.where, client, message.name, query.columns)
         elif not broker.weaver.subscribe(client, message.name, message.sql, query):
             raise ConfigurationError(f"subscription {message.name!r} aggregates; accepted here are regular ones")
-        broker.subscribed[client, message.name] = query.topic
+        broker.subscribed[client, message.name] = KnownSubscription(query.topic, message.sql)
+        broker.weaver.happened("on_subscribed", client, message.name, query)
 
     _answer(broker, client, message.request, act, message.name)
 
@@ -79,11 +83,30 @@ def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -
 
 def unsubscribe(broker: Broker, client: str, name: str) -> None:
     """Take a subscription out that is there."""
-    topic = broker.subscribed.pop((client, name))
-    if broker.weaver.unsubscribe(client, name):
-        return
-    condition, _ = broker.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
-    broker.remove_subscription(topic, condition, client, name)
+    topic, _ = broker.subscribed.pop((client, name))
+    if not broker.weaver.unsubscribe(client, name):
+        condition, _ = broker.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
+        broker.remove_subscription(topic, condition, client, name)
+    broker.weaver.happened("on_unsubscribed", client, name)
+
+
+def _advance_time(broker: Broker, message: m.AdvanceTime, client: str) -> None:
+    def act() -> None:
+        _require_publisher(broker, message.topic, client)
+        if abs(message.time_us) >= TIME_US_MAX:
+            raise ConfigurationError(
+                f"time has come to {message.time_us}; accepted are microseconds between plus and minus {TIME_US_MAX}"
+            )
+        broker.weaver.happened("on_advance", client, message.topic, message.time_us)
+
+    _answer(broker, client, message.request, act)
+
+
+def _ask_advice(broker: Broker, message: m.AskAdvice, client: str) -> None:
+    def act() -> None:
+        broker.weaver.request(message.advice, client, message.body)
+
+    _answer(broker, client, message.request, act)
 
 
 def publish(broker: Broker, topic: str, parts: Sequence[Published]) -> None:
@@ -119,14 +142,18 @@ def publish(broker: Broker, topic: str, parts: Sequence[Published]) -> None:
 def _refusal(broker: Broker, topic: str, client: str) -> str | None:
     """Why a client may not publish now, if it may not."""
     try:
-        _require_topic(broker, topic)
-        _require_advertised(broker, topic, client)
-        _require_acknowledged(broker, topic, client)
+        _require_publisher(broker, topic, client)
         if not broker.has_room:
             raise ConfigurationError(f"there is no room for more events beyond broker {broker.name!r}; try again later")
     except CatchmentError as error:
         return str(error)
     return None
+
+
+def _require_publisher(broker: Broker, topic: str, client: str) -> None:
+    _require_topic(broker, topic)
+    _require_advertised(broker, topic, client)
+    _require_acknowledged(broker, topic, client)
 
 
 def _require_topic(broker: Broker, topic: str) -> None:
@@ -156,4 +183,6 @@ HANDLERS: Mapping[type, Callable[..., None]] = {
     m.UnadvertiseTopic: _unadvertise_topic,
     m.SubscribeTo: _subscribe_to,
     m.UnsubscribeFrom: _unsubscribe_from,
+    m.AdvanceTime: _advance_time,
+    m.AskAdvice: _ask_advice,
 }

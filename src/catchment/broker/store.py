@@ -1,43 +1,85 @@
 """What a broker asks of the shared store, and what it hears: versioned values, written only where nobody came between.
 
-Rule 1: a write names the version that it replaces, 0 for a key that is not there. If the version is another one,
-        nothing is written and the reply says what is there.
-Rule 2: a request may reach the store more than once, when its reply was lost or its broker crashed. A write that took
-        effect is then told as one that did not, with its own value as what is there: whoever writes must look.
+Rule 1: a write or a deletion names the version that it replaces, 0 for a key that is not there. If the version is
+        another one, nothing changes and the reply says what is there.
+Rule 2: versions rise over all keys, so that a key that was deleted and written again never has an old version.
+Rule 3: a request may reach the store more than once, when its reply was lost or its broker crashed. A write that took
+        effect is then told as one that did not, with its own value as what is there, and a deletion with nothing there:
+        whoever writes must look.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Requests", "StoreReply", "StoreRequest"]
+import msgspec
+
+__all__ = ["KEYS_MAX", "DeleteKey", "ListKeys", "ReadKey", "Requests", "StoreReply", "StoreRequest", "WriteKey"]
+
+KEYS_MAX = 1_000
+"""Keys that one reply lists; whoever wants more asks again, after the last of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRequest:
-    """Read a key; or, with a value, write it."""
+class _Request(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The base of all requests. A reply has the number of its request."""
 
     number: int
     key: str
-    value: bytes | None = None
-    version: int = 0
-    """Of what a write replaces."""
+    """Or the prefix of keys."""
+
+
+class ReadKey(_Request, frozen=True):
+    """Say what is at a key."""
 
     def __str__(self) -> str:
-        return f"read {self.key}" if self.value is None else f"write {self.key} over version {self.version}"
+        return f"read {self.key}"
+
+
+class WriteKey(_Request, frozen=True):
+    """Put a value over a version."""
+
+    value: bytes
+    version: int
+
+    def __str__(self) -> str:
+        return f"write {self.key} over version {self.version}"
+
+
+class DeleteKey(_Request, frozen=True):
+    """Take a version of a key out."""
+
+    version: int
+
+    def __str__(self) -> str:
+        return f"delete {self.key} at version {self.version}"
+
+
+class ListKeys(_Request, frozen=True):
+    """Say which keys begin with a prefix, in their order, behind one that is known."""
+
+    after: str = ""
+
+    def __str__(self) -> str:
+        return f"list {self.key}*" + f" after {self.after}" * bool(self.after)
+
+
+StoreRequest = ReadKey | WriteKey | DeleteKey | ListKeys
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReply:
-    """What is there now, and whether a write took effect."""
+    """What is there now, and whether a write or a deletion took effect."""
 
     number: int
     value: bytes | None
     version: int
     written: bool = False
+    keys: tuple[tuple[str, int], ...] = ()
+    """Keys and their versions, for a request that lists them."""
 
     def __str__(self) -> str:
-        return f"version {self.version}" + (", written" if self.written else "")
+        listed = f", keys {' '.join(key for key, _ in self.keys)}" if self.keys else ""
+        return f"version {self.version}" + ", written" * self.written + listed
 
 
 @dataclass(slots=True)
@@ -49,10 +91,17 @@ class Requests:
     """By number: the advice that asked, and the request."""
     _untaken: list[int] = field(default_factory=list)
 
-    def add(self, advice: str, key: str, value: bytes | None, version: int) -> None:
+    def next_number(self) -> int:
         self.last += 1
-        self.open[self.last] = (advice, StoreRequest(self.last, key, value, version))
-        self._untaken.append(self.last)
+        return self.last
+
+    def add(self, advice: str, request: StoreRequest) -> None:
+        self.open[request.number] = (advice, request)
+        self._untaken.append(request.number)
+
+    def forget(self, advice: str) -> None:
+        """Wait for no reply to an advice any more."""
+        self.open = {number: one for number, one in self.open.items() if one[0] != advice}
 
     def take(self) -> tuple[StoreRequest, ...]:
         taken, self._untaken = self._untaken, []

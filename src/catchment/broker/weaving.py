@@ -2,6 +2,7 @@
 
 Rule 1: where no advice is attached, the broker's own step is called and nothing else.
 Rule 2: advice is called in the order in which it was attached; the first is the outermost.
+Rule 3: advice that is attached or removed while the broker runs is an input like any other, taken from a catalogue.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catchment.broker.advice import JOINPOINTS, Advice, At
+from catchment.broker.advice import JOINPOINTS, OWN, VALUE_BYTES_MAX, Advice, At, Catalogue, Reply
 from catchment.broker.inputs import TAKEN, Outcome
-from catchment.broker.messages import Extras, Notified, Published, Told
+from catchment.broker.messages import Confirmed, Extras, Told
+from catchment.broker.rounds import Rounds
 from catchment.broker.store import Requests, StoreReply
+from catchment.broker.unclaimed import Unclaimed
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.subscription import Query
 
@@ -54,6 +57,10 @@ class Weaver:
         self.states: dict[str, dict[str, Any]] = {}
         self.timers: dict[tuple[str, str], int] = {}
         self.requests = Requests()
+        self.rounds = Rounds(broker, self._react_by_name)
+        self.unclaimed = Unclaimed()
+        self.removed: set[str] = set()
+        """Advice that was removed while the broker ran."""
         self.attached: Extras = {}
         self.notes: pa.RecordBatch | None = None
         """What advice at the sender says of each event that is forwarded."""
@@ -62,9 +69,14 @@ class Weaver:
         """The last of what advice has reported, by what it is about."""
         self._extras: Extras = {}
         for one in advice:
-            self.attach(one)
+            self._attach(one)
 
-    def attach(self, advice: Advice) -> None:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all advice, in the order in which it was attached."""
+        return tuple(self._advice)
+
+    def _attach(self, advice: Advice) -> None:
         """Add an advice behind those that are there."""
         if not advice.name or advice.name in self._advice:
             raise ConfigurationError(f"an advice is named {advice.name!r}; accepted is a name that no other one has")
@@ -75,10 +87,54 @@ class Weaver:
                     "names of one's own begin with an underscore"
                 )
         self._advice[advice.name] = advice
+        self.removed.discard(advice.name)
         self.states.setdefault(advice.name, {})
         for joinpoint, chain in self._chains.items():
-            if getattr(type(advice), joinpoint) is not getattr(Advice, joinpoint):
+            if _has(advice, joinpoint):
                 chain.append(advice)
+
+    def begin(self, name: str, catalogue: Catalogue) -> Outcome:
+        """Attach an advice of a catalogue, and give it the messages that wait for it."""
+        if name in self._advice:
+            return Outcome("repeated", f"advice {name!r} is attached already")
+        if name not in catalogue:
+            there = ", ".join(sorted(catalogue)) or "none"
+            raise ConfigurationError(
+                f"advice {name!r} is not in the catalogue of {self._broker.name!r}; there are {there}"
+            )
+        try:
+            advice = catalogue[name]()
+        except Exception as error:  # whatever it raises, the broker goes on
+            raise ConfigurationError(f"advice {name!r} cannot be made: {_said(error)}") from None
+        if not isinstance(advice, Advice) or advice.name != name:
+            raise ConfigurationError(f"the catalogue has for {name!r} {advice!r}; accepted is an advice of that name")
+        self._attach(advice)
+        self._react(advice, "on_begin")
+        for one in self.unclaimed.of_advice(name):
+            self.deliver(one.message, one.sender)
+        return TAKEN
+
+    def remove(self, name: str) -> Outcome:
+        """Remove an advice, with all that it remembers, waits for and wants as a client."""
+        advice = self._require(name)
+        self._react(advice, "on_end")
+        self.rounds.run()
+        if OWN + name in self._broker.clients:
+            self._broker.drop_client(OWN + name)
+        del self._advice[name], self.states[name]
+        for chain in self._chains.values():
+            chain[:] = [one for one in chain if one is not advice]
+        self.timers = {key: at_us for key, at_us in self.timers.items() if key[0] != name}
+        self.requests.forget(name)
+        self.rounds.forget(name)
+        self.removed.add(name)
+        return TAKEN
+
+    def _require(self, name: str) -> Advice:
+        if name not in self._advice:
+            known = ", ".join(sorted(self._advice)) or "none"
+            raise ConfigurationError(f"unknown advice {name!r}; known at broker {self._broker.name!r} are {known}")
+        return self._advice[name]
 
     # -- calling --------------------------------------------------------------------------------------------------
 
@@ -113,21 +169,25 @@ class Weaver:
         except Exception as error:  # whatever an advice raises, the broker goes on
             self._fail(advice, joinpoint, error)
             return results[-1] if results else proceed()
-        self._carry_out(advice, at)
+        _carry_out(at)
         return found
 
     def deliver(self, message: Told, sender: str) -> None:
-        """A message of an advice has come."""
+        """A message of an advice has come; it is confirmed once it has had its effect, or has none."""
         advice = self._advice.get(message.advice)
+        if advice is None and self.unclaimed.takes(message, sender, self._broker.now_us):
+            return
         if advice is None:
             self._broker.counters["messages of unknown advice"] += 1
-            return
-        try:
-            value = msgspec.msgpack.decode(message.body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._fail(advice, "on_message", error)
-            return
-        self._react(advice, "on_message", sender, value)
+        else:
+            try:
+                value = _decoded(message.body)
+            except ConfigurationError as error:
+                self._fail(advice, "on_message", error)
+            else:
+                self._react(advice, "on_message", sender, value)
+        if message.change:
+            self._broker.when_confirmed(sender, Confirmed(message.change))
 
     def replied(self, reply: StoreReply) -> Outcome:
         """The store has answered a request of an advice."""
@@ -135,20 +195,43 @@ class Weaver:
         advice = self._advice.get(name)
         if advice is None or request is None:
             return Outcome("repeated", f"request {reply.number} is not open")
-        found = None if reply.value is None else msgspec.msgpack.decode(reply.value)
-        self._react(advice, "on_reply", request.key, found, reply.version, reply.written)
+        try:
+            value = None if reply.value is None else _decoded(reply.value)
+        except ConfigurationError as error:
+            self._fail(advice, "on_reply", error)
+            return Outcome("refused", str(error))
+        answer = Reply(reply.number, request.key, value, reply.version, reply.written, reply.keys)
+        self._react(advice, "on_reply", answer)
         return TAKEN
 
     # -- what clients do --------------------------------------------------------------------------------------------
 
+    def request(self, name: str, client: str, body: bytes) -> None:
+        """A client asks something of an advice; raises why it is refused."""
+        advice = self._require(name)
+        if not _has(advice, "on_request"):
+            able = ", ".join(sorted(one for one in self._advice if _has(self._advice[one], "on_request"))) or "none"
+            raise ConfigurationError(f"advice {name!r} takes no requests; those that do are {able}")
+        if len(body) > VALUE_BYTES_MAX:
+            raise ConfigurationError(f"a request has {len(body)} bytes; accepted are at most {VALUE_BYTES_MAX}")
+        value, at = _decoded(body), self._at(advice)
+        try:
+            advice.on_request(at, client, value)
+        except CatchmentError:
+            raise
+        except Exception as error:
+            self._fail(advice, "on_request", error)
+            raise ConfigurationError(f"advice {name!r} failed: {_said(error)}") from None
+        _carry_out(at)
+
+    def happened(self, where: str, *what: Any) -> None:
+        """Let every advice hear of something."""
+        for advice in list(self._advice.values()):
+            self._react(advice, where, *what)
+
     def subscribe(self, client: str, name: str, sql: str, query: Query) -> bool:
         """Whether an advice sees to a subscription to aggregates; raises why it does not want to."""
         return any(self._react(one, "on_subscribe", client, name, sql, query) for one in self._advice.values())
-
-    def acknowledged(self, client: str, name: str) -> None:
-        """All brokers that must know a subscription do, and its client is told so."""
-        for advice in self._advice.values():
-            self._react(advice, "on_acknowledged", client, name)
 
     def unsubscribe(self, client: str, name: str) -> bool:
         """Whether an advice had seen to a subscription, and does so no more."""
@@ -172,7 +255,7 @@ class Weaver:
 
     def _react(self, advice: Advice, where: str, *arguments: Any) -> Any:
         """What an advice returns; None if it raised. What it refuses a client, the client is told."""
-        if getattr(type(advice), where) is getattr(Advice, where):
+        if not _has(advice, where):
             return None
         at = self._at(advice)
         try:
@@ -182,41 +265,25 @@ class Weaver:
                 raise
             self._fail(advice, where, error)
             return None
-        self._carry_out(advice, at)
+        _carry_out(at)
         return found
 
-    def _at(self, advice: Advice) -> At:
-        return At(self._broker, self.states[advice.name], self.attached.get(advice.name), _own(advice, self.notes))
+    def _react_by_name(self, name: str, where: str, *arguments: Any) -> None:
+        self._react(self._advice[name], where, *arguments)
 
-    def _carry_out(self, advice: Advice, at: At) -> None:
-        for what, key, value in at.asked:
-            if what == "attach":
-                self._extras[advice.name] = value
-            elif what == "tell":
-                body, confirmed, counts = value
-                change = self._broker.change_for(key) if confirmed else 0
-                self._broker.send(key, Told(advice.name, body, change), counts)
-            elif what == "publish":
-                topic, events, columns = value
-                notes = {f"{advice.name}/{name}": column for name, column in columns.items()}
-                self._broker.send(key, Published(topic, events, pa.RecordBatch.from_pydict(notes)))
-            elif what == "notify":
-                if key in self._broker.clients:
-                    self._broker.send(key, Notified(value))
-            elif what == "report":
-                self._broker.counters[key] += 1
-                self.reports[key] = value
-            elif what == "spend":
-                self._broker.work[key] += value
-            elif what == "ask":
-                self.requests.add(advice.name, key, *value)
-            else:
-                self.timers[advice.name, key] = value
+    def _at(self, advice: Advice) -> At:
+        return At(self._broker, advice.name, self.attached.get(advice.name), _own(advice, self.notes))
+
+    def put_extra(self, advice: str, body: bytes) -> None:
+        self._extras[advice] = body
+
+    def report(self, what: str, detail: str) -> None:
+        self._broker.counters[what] += 1
+        self.reports[what] = detail
 
     def _fail(self, advice: Advice, where: str, error: Exception) -> None:
         self._broker.counters["failures of advice"] += 1
-        said = f"{type(error).__name__}: {error}"
-        self.failures.append(Failure(advice.name, where, said, self._broker.now_us))
+        self.failures.append(Failure(advice.name, where, _said(error), self._broker.now_us))
 
     def sizes(self) -> dict[str, int]:
         return {what: size for advice in self._advice.values() for what, size in advice.sizes().items()}
@@ -235,15 +302,44 @@ class Weaver:
     # -- timers ---------------------------------------------------------------------------------------------------
 
     def timer_us(self) -> int | None:
-        return min(self.timers.values(), default=None)
+        due = [*self.timers.values()]
+        if self.unclaimed.due_us is not None:
+            due.append(self.unclaimed.due_us)
+        return min(due, default=None)
 
     def wake(self) -> None:
         """Call all whose time has come, in the order of their times."""
         due = sorted((at, *key) for key, at in self.timers.items() if at <= self._broker.now_us)
-        for _, name, key in due:
-            del self.timers[name, key]
-            advice = self._advice[name]
-            self._react(advice, "on_timer", key)
+        for at_us, name, key in due:
+            # One that was called before it may have moved it.
+            if self.timers.get((name, key)) == at_us:
+                del self.timers[name, key]
+                self._react(self._advice[name], "on_timer", key)
+        for one in self.unclaimed.expired(self._broker.now_us):
+            self._broker.counters["messages of unknown advice"] += 1
+            if one.message.change:
+                self._broker.when_confirmed(one.sender, Confirmed(one.message.change))
+
+
+def _has(advice: Advice, where: str) -> bool:
+    """Whether an advice has something to do at a joinpoint or a moment."""
+    return getattr(type(advice), where) is not getattr(Advice, where)
+
+
+def _carry_out(at: At) -> None:
+    for act in at.asked:
+        act()
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.msgpack.decode(body)
+    except Exception as error:  # a peer may send anything
+        raise ConfigurationError(f"a value does not decode: {_said(error)[:200]}; accepted is MessagePack") from None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _own(advice: Advice, notes: pa.RecordBatch | None) -> dict[str, pa.Array] | None:

@@ -35,6 +35,9 @@ def accepted(publications: DataFrame, plan: Plan, known: Known = NOTHING_KNOWN) 
     """Prepared publications with nothing wrong that some subscription could be about; what is known is not asked."""
     topics = ", ".join(spark_literal(topic) for topic in plan.topics) or "NULL"
     kept = publications.where(f"topic IN ({topics})")
+    if REASON in publications.columns:
+        # What Spark infers from one condition over many computed columns may grow until its memory is full.
+        return kept.where(f"{REASON} IS NULL")
     for problem in _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None, known):
         kept = kept.where(f"NOT ({problem})")
     return kept
@@ -57,10 +60,12 @@ def judged(
     measured: bool,
 ) -> DataFrame:
     """Prepared publications, each with what is wrong with it and, if asked, its size on the wire."""
+    sizes = [f"{_size(publications)} AS {SIZE}"] if measured else []
+    if REASON in publications.columns:
+        return publications.selectExpr("*", *sizes)
     problems = _problems(publications, schemas, brokers, known)
     # Where all is known, nothing can be wrong; CASE wants some condition all the same.
     reason = " ".join(f"WHEN {problem} THEN {said}" for problem, said in problems.items()) or "WHEN FALSE THEN ''"
-    sizes = [f"{_size(publications)} AS {SIZE}"] if measured else []
     return publications.selectExpr("*", f"CASE {reason} END AS {REASON}", *sizes)
 
 
@@ -135,7 +140,7 @@ def _size(publications: DataFrame) -> str:
     """As `stages.measuring.event_bytes`."""
     sizes = [f"{HEADER_BYTES}L"]
     for column, kind in publications.dtypes:
-        if column not in RESERVED_COLUMNS:
+        if column not in RESERVED_COLUMNS and column != REASON:
             size = f"octet_length({column}) + 4" if kind == "string" else "1" if kind == "boolean" else "8"
             sizes.append(f"CASE WHEN {column} IS NULL THEN 0 ELSE {size} END")
     # In pairs, as a sum of thousands one after the other is nested too deeply for Spark.

@@ -122,7 +122,7 @@ class Run:
         if not self._deduplicate:
             return events
         brokers = self.plan.brokers if self.plan.has_overlay else None
-        return deduplicated(judged(events, self.plan.schemas, brokers, self._known, measured=False)).drop(REASON)
+        return deduplicated(judged(events, self.plan.schemas, brokers, self._known, measured=False))
 
     @cached_property
     def partials(self) -> DataFrame:
@@ -198,7 +198,7 @@ class Run:
             known = ", ".join(self.plan.regular_names) or "none"
             raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
         of_topic = self._prepared(None).where(f"topic = {spark_literal(query.topic)}")
-        events = accepted(of_topic, self.plan, self._known).where(condition_sql(query.where))
+        events = accepted(of_topic, self.plan, self._known).drop(REASON).where(condition_sql(query.where))
         there = set(events.columns)
         names = (
             map(attribute_of, events.columns) if query.columns is None else dict.fromkeys(("event_id", *query.columns))

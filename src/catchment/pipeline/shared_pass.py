@@ -79,7 +79,7 @@ def match(
 ) -> DataFrame:
     """Rows of `stages.wire` for prepared publications, judged or not yet."""
     schema = pass_schema(event_id_type(publications))
-    if REASON not in publications.columns:
+    if not {REASON, *([SIZE] if wanted.sizes else [])} <= set(publications.columns):
         brokers = plan.brokers if plan.has_overlay else None
         publications = judged(publications, plan.schemas, brokers, known, measured=wanted.sizes)
 

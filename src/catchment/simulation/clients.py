@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from catchment.broker import messages as m
@@ -83,6 +84,8 @@ class Client:
         """From when to when it did not read."""
         self.missed: int | None = None
         """How many frames it missed, once it was dropped for not reading."""
+        self.informed: list[tuple[str, Any]] = []
+        """What advice has told it, in the order in which it came."""
         self.requests: list[Request] = []
         self.wishes: dict[str, Wish] = {}
         self.past: list[Wish] = []
@@ -131,6 +134,8 @@ class Client:
                 self._delivered(message, now_us)
             elif isinstance(message, m.Notified):
                 self._notified(message, now_us)
+            elif isinstance(message, m.Informed):
+                self.informed.append((message.advice, msgspec.msgpack.decode(message.body)))
             elif isinstance(message, m.Dropped):
                 self.missed = message.frames
             else:

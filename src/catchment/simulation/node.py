@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from time import process_time
 
-from catchment.broker.advice import Advice
+from catchment.broker.advice import Advice, Catalogue
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.hosting import Host, Limits, Log, Outbox
 from catchment.broker.inputs import Item, Send, Step
@@ -25,15 +25,16 @@ class Node:
         settings: Settings,
         make_advice: Callable[[], Iterable[Advice]],
         *,
+        catalogue: Catalogue,
         limits: Limits,
         snapshot_every: int | None,
         skew_us: int,
     ) -> None:
         self.name, self.is_down, self.busy_until_us = name, False, 0
-        self._settings, self._make_advice, self._limits = settings, make_advice, limits
+        self._settings, self._make_advice, self._catalogue, self._limits = settings, make_advice, catalogue, limits
         self._snapshot_every, self.skew_us = snapshot_every, skew_us
         self.log, self.outboxes = Log(), dict[str, Outbox]()
-        self.host = Host(Broker(name, neighbours, settings, make_advice()), self.outboxes, limits)
+        self.host = Host(Broker(name, neighbours, settings, make_advice(), catalogue=catalogue), self.outboxes, limits)
         self._snapshot = remembered(self.broker)
         self._steps = 0
         self.timer_us: int | None = None
@@ -88,7 +89,7 @@ class Node:
 
     def restart(self, sizes: Iterator[int]) -> list[Step]:
         """Come back: the last snapshot, and all inputs since then once more, in steps of other sizes."""
-        broker = recalled(self._snapshot, self._settings, self._make_advice())
+        broker = recalled(self._snapshot, self._settings, self._make_advice(), catalogue=self._catalogue)
         self.host = Host(broker, self.outboxes, self._limits)
         steps = list(self.host.replay(self.log.read(broker.position + 1), sizes))
         self.timer_us = steps[-1].timer_us

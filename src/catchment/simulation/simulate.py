@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.broker.client import WindowValue
@@ -35,6 +36,13 @@ ANSWERS_MS_MAX = 3_600_000
 
 
 UNLIMITED = Limits(link_bytes_max=2**62, client_bytes_max=2**62)
+ADVICE_TRAFFIC_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("source", "target", "advice", "kind")),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
 BEGIN_US = 60_000_000
 """When, after all subscriptions are there, the first event is published."""
 
@@ -51,6 +59,9 @@ class Simulated:
     """subscription, event_id: what regular subscriptions received."""
     traffic: pa.Table
     """source, target, kind, messages, bytes: what each directed link carried, and brokers told their clients."""
+    advice_traffic: pa.Table
+    """source, target, advice, kind, messages, bytes: what advice sent, by the kinds that it declares, and what rode
+    `along` on messages that were sent anyway."""
     rejected: pa.Table
     """event_id, reason: events that no broker took, and why."""
     dropped: pa.Table
@@ -75,6 +86,7 @@ def simulate(
     collection_delay: str | tuple[str, str] = ("10 milliseconds", "50 milliseconds"),
     forwarding: Literal["advertised", "flooded"] = "advertised",
     summary: Literal["bound", "covering", "each"] = "covering",
+    advice: Iterable[Callable[[], Advice]] = (),
     options: Options = CALM,
     warm_up: str = "0 seconds",
     seed: int = 0,
@@ -85,7 +97,8 @@ def simulate(
     times that they say, as far as these rise; at the end every window closes. `schema` is one schema, or one per topic;
     without it the columns say the types. `placement` is a name, or a class of `catchment.overlay.placement.Placement`;
     an adaptive one weighs messages by `cost`. With revisions, brokers collect partials for a `collection_delay`, always
-    the same or between two bounds. What brokers do in a `warm_up`, after the first event, does not count as their load.
+    the same or between two bounds. `advice` has classes or functions that make more advice for each broker, attached
+    behind aggregation in this order. What brokers do in a `warm_up`, after the first event, is no part of their load.
     """
     warm_up_us = duration_us(warm_up)
     if warm_up_us < 0:
@@ -93,6 +106,7 @@ def simulate(
     require_type("events", events, pa.Table, pa.RecordBatch)
     require_type("overlay", overlay, Overlay)
     require_type("options", options, Options)
+    makers = _makers(advice)
     asked = listed(subscriptions)
     schemas, merged = _schemas(schema, events, asked)
     _check(asked, schemas)
@@ -120,7 +134,7 @@ def simulate(
         settings,
         options=options,
         seed=seed,
-        make_advice=lambda: [Aggregation(schemas, aggregating)],
+        make_advice=lambda: [Aggregation(schemas, aggregating), *(make() for make in makers)],
         records=False,
         epoch_us=_first_us(accepted) - BEGIN_US,
     )
@@ -135,17 +149,32 @@ def simulate(
                 raise SubscriptionError(request.refused)
     _publish(world, accepted, schemas, warm_up_us)
     for node in world.nodes.values():
-        assert not node.broker.failures, f"{node.name}: {node.broker.failures[0]}"
+        for failed in node.broker.failures:
+            raise ConfigurationError(
+                f"advice {failed.advice!r} failed in {failed.where} at {node.name}: {failed.error}"
+            )
     return Simulated(
         notifications=_notifications(world),
         overflows=_overflows(world),
         deliveries=_deliveries(world, accepted.column("event_id")),
         traffic=_traffic(world),
+        advice_traffic=_advice_traffic(world),
         rejected=rejected.filter(rejected.column("reason").is_valid()),
         dropped=_dropped(world, accepted),
         transitions=world.tally.transitions,
         world=world,
     )
+
+
+def _makers(given: Any) -> list[Callable[[], Advice]]:
+    if not isinstance(given, Iterable):
+        raise ConfigurationError(f"advice is of type {type(given).__qualname__}; accepted is a list of functions")
+    found = list(given)
+    for make in found:
+        if not callable(make):
+            raise ConfigurationError(f"one of advice is {make!r}; accepted are functions that make an advice")
+        require_type("what one of advice makes", make(), Advice)
+    return found
 
 
 def _schemas(
@@ -290,15 +319,29 @@ def _place(one: WindowValue) -> dict[str, Any]:
 
 
 def _traffic(world: World) -> pa.Table:
-    tree, tally = topic_tree(world.overlay), world.tally
-    counted = []
-    for kind in ("publications", "partials", "control"):
-        carried = [tally.carried.get((*link, kind), (0, 0)) for link in tree.link_names]
-        counted.append(LinkCounts(*(np.array([one[at] for one in carried], np.int64) for at in range(2))))
-    publications, partials, control = counted
+    tree = topic_tree(world.overlay)
+    counted = {kind: LinkCounts.none(len(tree.links)) for kind in ("publications", "partials", "control")}
+    places = {link: place for place, link in enumerate(tree.link_names)}
+    for (source, target, kind), (messages, size) in world.tally.carried.items():
+        # What advice declares as a kind of its own is control to everybody else.
+        counts, place = counted.get(kind, counted["control"]), places[source, target]
+        counts.messages[place] += messages
+        counts.bytes[place] += size
     return traffic_table(
-        tree, publications=publications, partials=partials, control=control, notifications=_told(world, tree)
+        tree,
+        publications=counted["publications"],
+        partials=counted["partials"],
+        control=counted["control"],
+        notifications=_told(world, tree),
     )
+
+
+def _advice_traffic(world: World) -> pa.Table:
+    rows = [
+        dict(zip(ADVICE_TRAFFIC_SCHEMA.names, (*key, *carried), strict=True))
+        for key, carried in sorted(world.tally.carried_by_advice.items())
+    ]
+    return pa.Table.from_pylist(rows, ADVICE_TRAFFIC_SCHEMA)
 
 
 def _told(world: World, tree: Tree) -> EdgeCounts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from catchment.broker.inputs import Step
+from catchment.broker.inputs import Step, Traffic, add_traffic
 
 __all__ = ["Tally"]
 
@@ -27,8 +27,11 @@ class Tally:
         """That brokers have told each other."""
         self.transitions = 0
         """How often a placement has changed between forwarding and aggregating."""
-        self.carried: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self.carried: Traffic = {}
         """By directed link between brokers and kind: messages and bytes; every collected value is a message."""
+
+        self.carried_by_advice: Traffic = {}
+        """By directed link, advice and the kind that it declared, or `along`: messages and bytes."""
 
     def add(self, source: str, step: Step) -> None:
         self.frames += step.work["frame"]
@@ -38,9 +41,10 @@ class Tally:
         self.events += step.work["match"]
         self.filters += step.work["filter"]
         self.transitions += step.work["transition"]
-        for (target, kind), (messages, size) in step.traffic.items():
-            before = self.carried.get((source, target, kind), (0, 0))
-            self.carried[source, target, kind] = (before[0] + messages, before[1] + size)
+        for key, carried in step.traffic.items():
+            add_traffic(self.carried, (source, *key), *carried)
+        for key, carried in step.traffic_by_advice.items():
+            add_traffic(self.carried_by_advice, (source, *key), *carried)
 
     @property
     def messages(self) -> int:

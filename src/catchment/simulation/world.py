@@ -14,12 +14,25 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from catchment.broker import messages as m
-from catchment.broker.advice import Advice
+from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue
 from catchment.broker.broker import Settings
-from catchment.broker.inputs import Attached, Item, Parked, Received, Replied, Resumed, Step, Woken
+from catchment.broker.inputs import (
+    AdviceAttached,
+    AdviceRemoved,
+    Attached,
+    Detached,
+    Item,
+    Parked,
+    Received,
+    Replied,
+    Resumed,
+    Step,
+    Woken,
+)
 from catchment.broker.store import StoreReply, StoreRequest
 from catchment.model.errors import ConfigurationError
 from catchment.overlay import Overlay, topic_tree
@@ -42,7 +55,8 @@ class World:
     """Brokers of an overlay, joined along the topic's tree, and the clients at them.
 
     `traces` keeps a line for every message, `records` every event that was accepted, for checkers to look at;
-    `epoch_us` is what brokers' clocks say at the beginning; `watch` is called with every broker that has made a step.
+    `make_advice` makes what each broker begins with, `catalogue` what may be attached while it runs; `epoch_us` is what
+    brokers' clocks say at the beginning; `watch` is called with every broker that has made a step.
     """
 
     def __init__(
@@ -53,6 +67,7 @@ class World:
         seed: int = 0,
         options: Options = CALM,
         make_advice: Callable[[], Iterable[Advice]] = tuple,
+        catalogue: Catalogue = NO_CATALOGUE,
         traces: bool = False,
         records: bool = True,
         epoch_us: int = 0,
@@ -85,6 +100,7 @@ class World:
                 of,
                 settings,
                 make_advice,
+                catalogue=catalogue,
                 limits=options.limits,
                 snapshot_every=options.snapshot_every,
                 skew_us=epoch_us + self.random.randint(-options.clock_skew_us_max, options.clock_skew_us_max),
@@ -138,6 +154,25 @@ class World:
             client.reads = True
 
         self.timeline.at(self.timeline.now_us + for_us, read_again)
+
+    def advance_time(self, client: Client, topic: str, time_us: int) -> None:
+        self._ask(client, m.AdvanceTime, topic, time_us)
+
+    def ask_advice(self, client: Client, advice: str, value: Any) -> None:
+        self._ask(client, m.AskAdvice, advice, msgspec.msgpack.encode(value))
+
+    def detach(self, client: Client) -> None:
+        """Let a client go, with all that it wanted and advertised."""
+        self._store(self.nodes[client.broker], Detached(client.name))
+
+    # -- what whoever runs the brokers does ---------------------------------------------------------------------------
+
+    def attach_advice(self, broker: str, advice: str) -> None:
+        """Attach an advice of the catalogue to a broker."""
+        self._store(self.nodes[broker], AdviceAttached(advice))
+
+    def remove_advice(self, broker: str, advice: str) -> None:
+        self._store(self.nodes[broker], AdviceRemoved(advice))
 
     def _ask(self, client: Client, kind: type, *fields: object) -> None:
         now_us = self.timeline.now_us

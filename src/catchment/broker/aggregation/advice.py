@@ -175,6 +175,11 @@ class Aggregation(Advice):
         proceed(topic, events, here.take_in(at, events, matched, upstream), upstream)
         here.advance(at)
 
+    def on_advance(self, at: At, client: str, topic: str, time_us: int) -> None:
+        here = self._topic(at, topic)
+        here.clock.accept(time_us, at.now_us)
+        here.advance(at)
+
     # -- what other brokers say ---------------------------------------------------------------------------------------
 
     def on_message(self, at: At, sender: str, value: Any) -> None:

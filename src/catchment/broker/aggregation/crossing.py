@@ -219,7 +219,7 @@ class Crossing:
             marks = taken.marks.more(pairs.rows[absorbed], ids).taken(chosen)
             columns = Marks(marks.rows, marks.questions, np.full(len(chosen), end_us)).columns(len(chosen))
             assert columns is not None
-            at.publish(side, self._topic, pairs.events.take(pa.array(chosen)), columns)
+            at.forward(side, self._topic, pairs.events.take(pa.array(chosen)), columns)
         if into is not None:
             times_us = pairs.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
             windows = self._questions.tables.windows[into.numbers]

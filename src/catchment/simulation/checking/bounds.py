@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catchment.broker.frames import FRAME_BYTES_MAX
+from catchment.broker.unclaimed import UNCLAIMED_BYTES_MAX
 from catchment.simulation.node import Node
 from catchment.simulation.world import World
 
@@ -38,4 +39,5 @@ def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
         most = world.options.limits.client_bytes_max + FRAME_BYTES_MAX
         yield f"bytes that wait for {name}", node.outboxes[name].size_bytes if name in node.outboxes else 0, most
     yield "answers that wait for others", sizes["waiting answers"], open_changes * (1 + len(broker.neighbours))
+    yield "bytes for unknown advice", sizes["bytes for unknown advice"], UNCLAIMED_BYTES_MAX
     yield "remembered ids", sizes["remembered ids"], broker.settings.remembered_max
