@@ -21,7 +21,17 @@ from catchment.model.window import WindowColumns
 from catchment.stages import kernels
 from catchment.stages.plan import Part, Plan, Question
 
-__all__ = ["Cells", "Instance", "Selection", "cells_of_rows", "equal_merged", "flat", "merge_cells", "windows_of"]
+__all__ = [
+    "Cells",
+    "Instance",
+    "InstanceColumns",
+    "Selection",
+    "cells_of_rows",
+    "equal_merged",
+    "flat",
+    "merge_cells",
+    "windows_of",
+]
 
 Ints = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -41,6 +51,29 @@ class Instance:
     @property
     def code(self) -> int:
         return self.part.held.code
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InstanceColumns:
+    """What is known of instances, by their numbers."""
+
+    question: Ints
+    part: Ints
+    position: Ints
+    code: Ints
+    grouped: npt.NDArray[np.bool_]
+    windows: WindowColumns
+
+    @classmethod
+    def of(cls, instances: Sequence[Instance]) -> InstanceColumns:
+        return cls(
+            np.array([one.question.id for one in instances], np.int64),
+            np.array([one.part.id for one in instances], np.int64),
+            np.array([one.position for one in instances], np.int64),
+            np.array([one.code for one in instances], np.int64),
+            np.array([bool(one.question.layout.group_keys) for one in instances], np.bool_),
+            WindowColumns.of(one.question.layout.window for one in instances),
+        )
 
 
 @dataclass(frozen=True, slots=True)

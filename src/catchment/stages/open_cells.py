@@ -6,21 +6,31 @@ partials of windows ─► cells of windows ─┘
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from catchment.matching import RowsBySlot
 from catchment.model.states import STATES, BlobState
 from catchment.model.window import WindowColumns
-from catchment.stages import kernels
+from catchment.stages import cell_kernels, kernels
 from catchment.stages.compacting import rows_of
 from catchment.stages.lots import text_hashes
-from catchment.stages.merging import Cells, Instance, Selection, cells_of_rows, equal_merged, flat, windows_of
+from catchment.stages.merging import (
+    Cells,
+    Instance,
+    InstanceColumns,
+    Selection,
+    cells_of_rows,
+    equal_merged,
+    flat,
+    windows_of,
+)
 from catchment.stages.partials import touched_by
 from catchment.stages.plan import CellPlan, Question
 
@@ -31,6 +41,7 @@ ByCode = dict[int, Cells]
 """Cells in order, by state code."""
 CELL_BYTES = 80
 """About what a cell takes, besides blobs and the text of its group."""
+NEVER, FOR_EVER = -(2**62), 2**62
 
 
 class Names:
@@ -41,7 +52,7 @@ class Names:
         self._instances: dict[tuple[int, int], int] = {}
         self._groups: dict[str, int] = {}
         self._texts: pa.Array | None = None
-        self._shapes: WindowColumns | None = None
+        self._columns: InstanceColumns | None = None
 
     def instance(self, question: Question, position: int) -> int:
         key = question.id, question.parts[position].id
@@ -49,7 +60,7 @@ class Names:
         if number is None:
             number = self._instances[key] = len(self.instances)
             self.instances.append(Instance(question, question.parts[position], position))
-            self._shapes = None
+            self._columns = None
         return number
 
     def groups(self, texts: pa.Array) -> Ints:
@@ -71,11 +82,16 @@ class Names:
         return self._texts
 
     @property
+    def columns(self) -> InstanceColumns:
+        """What is known of instances."""
+        if self._columns is None:
+            self._columns = InstanceColumns.of(self.instances)
+        return self._columns
+
+    @property
     def shapes(self) -> WindowColumns:
         """The windows by instance."""
-        if self._shapes is None:
-            self._shapes = WindowColumns.of(one.question.layout.window for one in self.instances)
-        return self._shapes
+        return self.columns.windows
 
     def forget(self, question: int, kept: Iterable[int] = ()) -> Ints:
         """Forget a question but for some of its parts; return the new number of each instance, or -1."""
@@ -88,7 +104,7 @@ class Names:
         return places
 
     def _renumber(self) -> None:
-        self._shapes = None
+        self._columns = None
         for number, one in enumerate(self.instances):
             position = next(at for at, part in enumerate(one.question.parts) if part.id == one.part.id)
             self.instances[number] = Instance(one.question, one.part, position)
@@ -124,25 +140,116 @@ class Names:
         return hashes
 
 
+class _Table:
+    """The cells of one state code, in the order in which they came."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.count = code, 0
+        self._columns: dict[str, Any] = {name: np.empty(64, _KINDS.get(name, np.int64)) for name in _COLUMNS}
+        self.blobs: list[bytes] = []
+        self._forget_rows()
+
+    def _forget_rows(self) -> None:
+        self.rows = 0
+        self.row_instance, self.row_group = np.empty(64, np.int64), np.empty(64, np.int64)
+        self._slots = np.full(256, -1, np.int64)
+        self._order: Ints | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name][: self.count]
+
+    def add(self, cells: Cells) -> None:
+        rows = self._numbered(cells.instance, cells.group)
+        end = self.count + len(cells)
+        if end > len(self._columns["row"]):
+            for name, column in self._columns.items():
+                self._columns[name] = np.concatenate([column[: self.count], np.empty(end, column.dtype)])
+        for name in _COLUMNS:
+            self._columns[name][self.count : end] = rows if name == "row" else getattr(cells, name)
+        self.blobs += cells.blobs
+        self.count = end
+
+    def _numbered(self, instance: Ints, group: Ints) -> Ints:
+        """The row of each pair of instance and group."""
+        most = self.rows + len(instance)
+        if most > len(self.row_instance):
+            room = np.empty(2 * most - self.rows, np.int64)
+            self.row_instance = np.concatenate([self.row_instance[: self.rows], room])
+            self.row_group = np.concatenate([self.row_group[: self.rows], room])
+        if 2 * most > len(self._slots):
+            self._slots = np.full(1 << (4 * most).bit_length(), -1, np.int64)
+            kept = self.row_instance[: self.rows].copy(), self.row_group[: self.rows].copy()
+            cell_kernels.numbered(*kept, self._slots, self.row_instance, self.row_group, 0)
+        before = self.rows
+        rows, self.rows = cell_kernels.numbered(
+            instance, group, self._slots, self.row_instance, self.row_group, self.rows
+        )
+        if self.rows > before:
+            self._order = None
+        found: Ints = rows
+        return found
+
+    def order(self) -> Ints:
+        """The rows in the order of instances and groups."""
+        if self._order is None:
+            # Neither instances nor groups are as many as 2^31.
+            self._order = np.argsort((self.row_instance[: self.rows] << 32) + self.row_group[: self.rows])
+        return self._order
+
+    def cells(self, chosen: Ints | None = None) -> Cells:
+        """Some cells, or all of them, as they came."""
+        at = slice(0, self.count) if chosen is None else chosen
+        read = {name: self[name][at] for name in _COLUMNS}
+        rows = read.pop("row")
+        blobs = self.blobs if chosen is None else [self.blobs[one] for one in chosen.tolist()] if self.blobs else []
+        nothing = np.zeros(len(rows), np.int64)
+        return Cells(
+            code=self.code, instance=self.row_instance[rows], group=self.row_group[rows], fresh=nothing,
+            origins=np.zeros((len(rows), 0), np.uint64), blobs=list(blobs), **read,
+        )  # fmt: skip
+
+    def become(self, cells: Cells) -> None:
+        """Hold these cells and no others."""
+        self.count, self.blobs = 0, []
+        self._forget_rows()
+        self.add(cells)
+
+    def window(self, numbers: Ints, first: Ints, behind: Ints) -> Cells:
+        """One window of each instance, of that number, put together from a range of slices."""
+        merge: Any = cell_kernels.window_over
+        found, *columns = merge(
+            self.code, *(self[name] for name in _COLUMNS), self.row_instance, first, behind, self.rows
+        )
+        order = self.order()
+        rows = order[found[order] > 0]
+        count, whole, low, real, rest = (column[rows] for column in columns)
+        instance = self.row_instance[rows]
+        where = self.code, instance, self.row_group[rows], numbers[instance]
+        return _plain_cells(where, (found[rows], count), (whole, low, real, rest, []))
+
+
+_COLUMNS = ("row", "number", "publications", "count", "whole", "low", "real", "rest")
+_KINDS: dict[str, Any] = {"real": np.float64, "rest": np.float64}
+
+
 class OpenCells:
     """The cells of some questions on one side of a broker, by slice or by window."""
 
     def __init__(self, names: Names, *, by_window: bool = False) -> None:
         self.names, self._by_window = names, by_window
-        self._cells: dict[int, list[Cells]] = {}
-        self._unmerged: set[int] = set()
-        """The codes of cells that have come since they were last merged."""
+        self._tables: dict[int, _Table] = {}
+        self._closed_us = NEVER
+        """Cells that no window after this time needs may be there, or not."""
+        self._instances_of: tuple[CellPlan, Ints] | None = None
 
     def __len__(self) -> int:
-        return sum(len(one) for several in self._cells.values() for one in several)
+        return sum(table.count for table in self._tables.values())
 
     # -- something comes --------------------------------------------------------------------------------------------
 
     def add_events(self, plan: CellPlan, batch: pa.RecordBatch, matched: RowsBySlot) -> list[Cells]:
         """Add the events of a batch that satisfy each slot; return what was added."""
-        places = {(one.id, part.id): (one, at) for one in plan.questions for at, part in enumerate(one.parts)}
-        keys = zip(plan.parts.questions.tolist(), plan.parts.ids.tolist(), strict=True)
-        numbers = np.array([self.names.instance(*places[key]) for key in keys], np.int64)
+        numbers = self._instances(plan)
         found = []
         for touched in touched_by(plan, batch, matched):
             groups = np.append(self.names.groups(touched.texts), 0)[touched.groups]
@@ -159,6 +266,14 @@ class OpenCells:
                 )
         self.add(found)
         return found
+
+    def _instances(self, plan: CellPlan) -> Ints:
+        """The instance of each part of a plan."""
+        if self._instances_of is None or self._instances_of[0] is not plan:
+            places = {(one.id, part.id): (one, at) for one in plan.questions for at, part in enumerate(one.parts)}
+            keys = zip(plan.parts.questions.tolist(), plan.parts.ids.tolist(), strict=True)
+            self._instances_of = plan, np.array([self.names.instance(*places[key]) for key in keys], np.int64)
+        return self._instances_of[1]
 
     def add_rows(self, rows: pa.RecordBatch, questions: Mapping[int, Question]) -> list[Cells]:
         """Add rows of partials, as far as their questions and parts are asked for here; return what was added.
@@ -177,7 +292,7 @@ class OpenCells:
                 place = next((n for n, part in enumerate(question.parts) if part.id == part_id), None)
                 if place is not None:
                     instance[at] = self.names.instance(question, place)
-        codes = np.array([one.code for one in self.names.instances] + [-1], np.int64)[instance]
+        codes = np.append(self.names.columns.code, -1)[instance]
         for code in sorted(set(codes[instance >= 0].tolist())):
             chosen = np.flatnonzero(codes == code)
             of_code = rows.take(pa.array(chosen))
@@ -199,8 +314,9 @@ class OpenCells:
     def add(self, several: Iterable[Cells]) -> None:
         for cells in several:
             if len(cells):
-                self._cells.setdefault(cells.code, []).append(cells)
-                self._unmerged.add(cells.code)
+                if cells.code not in self._tables:
+                    self._tables[cells.code] = _Table(cells.code)
+                self._tables[cells.code].add(cells)
 
     def add_parts(self, question: Question, before: int) -> None:
         """Parts of a question behind the first ones are asked for from now on: they have met no value yet."""
@@ -214,33 +330,56 @@ class OpenCells:
 
     def merged(self) -> ByCode:
         """Give all cells, in order and each once."""
-        for code in self._unmerged & self._cells.keys():
-            self._cells[code] = [equal_merged(Cells.together(self._cells[code]), self.names.instances)]
-        self._unmerged.clear()
-        return {code: several[0] for code, several in sorted(self._cells.items())}
+        return self.where(lambda cells: np.ones(len(cells), np.bool_))
 
     def windows(self, after_us: int, until_us: int) -> ByCode:
         """Give the windows that end after one time, up to another."""
-        selection = Selection(after_us=after_us, until_us=until_us)
-        if not self._by_window:
-            found = {code: windows_of(cells, self.names.instances, selection) for code, cells in self.merged().items()}
-        else:
-            found = self.where(lambda cells: _between(self.ends_us(cells), after_us, until_us))
+        if self._by_window:
+            return self.where(lambda cells: _between(self.ends_us(cells), after_us, until_us))
+        shapes = self.names.shapes
+        first, behind = (np.asarray(one) for one in shapes.ending_within(np.asarray(after_us), np.asarray(until_us)))
+        found = {}
+        for code, table in sorted(self._tables.items()):
+            if code == kernels.BLOB or (behind - first).max(initial=0) > 1:
+                merged = equal_merged(table.cells(self._open(table)), self.names.instances)
+                selection = Selection(after_us=after_us, until_us=until_us)
+                found[code] = windows_of(merged, self.names.instances, selection) if len(merged) else merged
+            else:
+                begin = shapes.step * first
+                end = np.where(behind > first, begin + shapes.span, begin)
+                found[code] = table.window(first, begin, end)
         return {code: cells for code, cells in found.items() if len(cells)}
 
     def all_windows(self, questions: frozenset[int]) -> ByCode:
         """Give all windows of some questions."""
         asked = np.array([one.question.id in questions for one in self.names.instances], np.bool_)
-        chosen = {code: cells.take(np.flatnonzero(asked[cells.instance])) for code, cells in self.merged().items()}
-        found = {code: cells for code, cells in chosen.items() if len(cells)}
+        found = self.where(lambda cells: asked[cells.instance])
         if self._by_window:
             return found
         return {code: windows_of(cells, self.names.instances, Selection()) for code, cells in found.items()}
 
     def where(self, wanted: Callable[[Cells], npt.NDArray[np.bool_]]) -> ByCode:
-        """Give the cells that are wanted."""
-        chosen = {code: np.flatnonzero(wanted(cells)) for code, cells in self.merged().items()}
-        return {code: self._cells[code][0].take(rows) for code, rows in chosen.items() if len(rows)}
+        """Give the cells that are wanted, in order and each once."""
+        found = {}
+        for code, table in sorted(self._tables.items()):
+            cells = table.cells(self._open(table))
+            chosen = wanted(cells)
+            if chosen.any():
+                found[code] = equal_merged(cells.take(np.flatnonzero(chosen)), self.names.instances)
+        return found
+
+    def _bounds(self) -> Ints:
+        """Find of each instance the first slice or window that is not closed."""
+        shapes = self.names.shapes
+        window = np.asarray(shapes.last_ended(np.asarray(self._closed_us))) + 1
+        return window if self._by_window else np.asarray(shapes.step * window)
+
+    def _open(self, table: _Table) -> Ints | None:
+        """Find the cells that are not closed; None is all."""
+        if self._closed_us == NEVER:
+            return None
+        is_open = table["number"] >= self._bounds()[table.row_instance[table["row"]]]
+        return None if is_open.all() else np.flatnonzero(is_open)
 
     def pieces(self, cells: ByCode, bytes_max: int) -> list[pa.RecordBatch]:
         """Give cells of these names as rows of partials, in pieces of about a size."""
@@ -259,89 +398,91 @@ class OpenCells:
 
     def first_end_us(self, after_us: int) -> int | None:
         """Find the first end after a time that a cell waits for."""
-        found = []
-        for several in self._cells.values():
-            for cells in several:
-                shapes = self.names.shapes[cells.instance]
-                ends_us = self.ends_us(cells)
-                if not self._by_window:
-                    ends_us = np.maximum(ends_us, shapes.next_end_us(np.asarray(after_us)))
-                found.append(int(ends_us.min()))
-        return min(found, default=None)
+        shapes, bounds = self.names.shapes, self._bounds()
+        ends = []
+        for table in self._tables.values():
+            least, _ = cell_kernels.least_numbers(table["row"], table["number"], table.row_instance, bounds, FOR_EVER)
+            some = np.flatnonzero(least < FOR_EVER)
+            if len(some):
+                of = shapes[some]
+                if self._by_window:
+                    ends_us = of.end_us(least[some])
+                else:
+                    starts_us = of.slice_start_us(least[some])
+                    ends_us = np.maximum(of.next_end_us(starts_us), of.next_end_us(np.asarray(after_us)))
+                ends.append(int(np.min(ends_us)))
+        return min(ends, default=None)
 
     def keep(self, wanted: Callable[[Cells], npt.NDArray[np.bool_]]) -> None:
         """Forget all cells but those that are wanted."""
-        kept: dict[int, list[Cells]] = {}
-        for code, several in self._cells.items():
-            for cells in several:
-                chosen = wanted(cells)
-                left = cells if chosen.all() else cells.take(np.flatnonzero(chosen))
-                if len(left):
-                    kept.setdefault(code, []).append(left)
-        self._cells = kept
+        for code, table in list(self._tables.items()):
+            cells = table.cells(self._open(table))
+            chosen = wanted(cells)
+            if not chosen.any():
+                del self._tables[code]
+            elif len(cells) < table.count or not chosen.all():
+                table.become(cells.take(np.flatnonzero(chosen)))
 
     def forget_until(self, closed_us: int) -> None:
-        """Forget what belongs to windows that are closed."""
-
-        def is_open(cells: Cells) -> npt.NDArray[np.bool_]:
-            shapes = self.names.shapes[cells.instance]
-            until_us = shapes.end_us(cells.number) if self._by_window else shapes.until_us(cells.number)
-            return np.asarray(until_us > closed_us)
-
-        self.keep(is_open)
+        """Forget what belongs to windows that are closed, now and then."""
+        self._closed_us = max(self._closed_us, closed_us)
+        bounds = self._bounds()
+        for code, table in list(self._tables.items()):
+            _, below = cell_kernels.least_numbers(table["row"], table["number"], table.row_instance, bounds, FOR_EVER)
+            if below == table.count:
+                del self._tables[code]
+            elif 2 * below > table.count:
+                table.become(table.cells(self._open(table)))
 
     def forget_ended(self, until_us: int) -> None:
         """Forget the cells that `ended` gives."""
         self.keep(lambda cells: self.ends_us(cells) > until_us)
 
     def renumber(self, instances: Ints) -> None:
-        """Give instances other numbers; those below zero are forgotten."""
-        self.keep(lambda cells: instances[cells.instance] >= 0)
-        self._cells = {
-            code: [replace(cells, instance=instances[cells.instance]) for cells in several]
-            for code, several in self._cells.items()
-        }
+        """Give instances other numbers; those below zero are forgotten. Called when the names have changed."""
+        self._instances_of = None
+        for code, table in list(self._tables.items()):
+            cells = table.cells()
+            kept = np.flatnonzero(instances[cells.instance] >= 0)
+            if len(kept):
+                left = cells.take(kept)
+                table.become(replace(left, instance=instances[left.instance]))
+            else:
+                del self._tables[code]
 
     def renumber_groups(self, groups: Ints) -> None:
-        self._cells = {
-            code: [replace(cells, group=groups[cells.group]) for cells in several]
-            for code, several in self._cells.items()
-        }
-        self._unmerged = set(self._cells)
+        for table in self._tables.values():
+            cells = table.cells()
+            table.become(replace(cells, group=groups[cells.group]))
 
     def used_groups(self) -> Ints:
-        several = [cells.group for some in self._cells.values() for cells in some]
+        several = [table.row_group[table["row"]] for table in self._tables.values()]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *several]))
 
     @property
     def size_bytes(self) -> int:
         """About how much memory the cells take."""
-        blobs = sum(len(blob) for several in self._cells.values() for cells in several for blob in cells.blobs)
-        return len(self) * CELL_BYTES + blobs
+        return len(self) * CELL_BYTES + sum(len(blob) for table in self._tables.values() for blob in table.blobs)
 
     def saved(self) -> list[Any]:
-        tables = [
-            [code, [[[getattr(cells, name).tobytes() for name in _SAVED], cells.blobs] for cells in several]]
-            for code, several in self._cells.items()
+        return [
+            self._closed_us,
+            [[code, [getattr(cells, name).tobytes() for name in _SAVED], cells.blobs] for code, cells in self._all()],
         ]
-        return [tables, sorted(self._unmerged)]
+
+    def _all(self) -> Iterator[tuple[int, Cells]]:
+        return ((code, table.cells()) for code, table in self._tables.items())
 
     def restore(self, saved: list[Any]) -> None:
-        tables, unmerged = saved
-        self._cells, self._unmerged = {}, set(unmerged)
-        for code, several in tables:
-            self._cells[code] = []
-            for columns, blobs in several:
-                read: dict[str, Any] = {
-                    name: np.frombuffer(data, np.float64 if name in ("real", "rest") else np.int64)
-                    for name, data in zip(_SAVED, columns, strict=True)
-                }
-                count = len(read["number"])
-                nothing: dict[str, Any] = {
-                    "fresh": np.zeros(count, np.int64),
-                    "origins": np.zeros((count, 0), np.uint64),
-                }
-                self._cells[code].append(Cells(code=code, blobs=blobs, **read, **nothing))
+        self._closed_us, tables = saved
+        for code, columns, blobs in tables:
+            read: dict[str, Any] = {
+                name: np.frombuffer(data, np.float64 if name in ("real", "rest") else np.int64)
+                for name, data in zip(_SAVED, columns, strict=True)
+            }
+            count = len(read["number"])
+            read |= {"fresh": np.zeros(count, np.int64), "origins": np.zeros((count, 0), np.uint64)}
+            self.add([Cells(code=code, blobs=blobs, **read)])
 
 
 _SAVED = ("instance", "group", "number", "publications", "count", "whole", "low", "real", "rest")
@@ -394,28 +535,31 @@ def in_pieces(cells: ByCode, names: Names, bytes_max: int) -> list[pa.RecordBatc
     """Give cells as rows of partials, in pieces of about a size; a piece has all parts of the cells that it has."""
     if not cells:
         return []
-    questions = {one.question.id: None for one in names.instances}
-    place = {question: at for at, question in enumerate(questions)}
-    question_of = np.array([place[one.question.id] for one in names.instances], np.int64)
-    ranks = {code: _ranks(one) for code, one in cells.items()}
-    lengths = np.zeros(len(questions), np.int64)
-    for code, one in cells.items():
-        np.maximum.at(lengths, question_of[one.instance], ranks[code] + 1)
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    sizes = np.zeros(offsets[-1], np.int64)
-    texts = np.append(np.array([len(text) for text in names.texts.to_pylist()], np.int64), 0)
-    position = {code: offsets[question_of[one.instance]] + ranks[code] for code, one in cells.items()}
-    for code, one in cells.items():
-        each = CELL_BYTES + texts[one.group] + np.array([len(blob) for blob in one.blobs] or [0], np.int64)
-        np.add.at(sizes, position[code], each)
-    piece = np.cumsum(sizes) // bytes_max
-    if not piece[-1]:
-        return [_rows(cells, names)]
-    found = []
-    for number in np.unique(piece).tolist():
-        chosen = {code: one.take(np.flatnonzero(piece[position[code]] == number)) for code, one in cells.items()}
-        found.append(_rows({code: one for code, one in chosen.items() if len(one)}, names))
-    return found
+    rows = rows_of(list(cells.values()), names.columns, names.texts)
+    questions = rows.column("question").to_numpy()
+    starts = np.flatnonzero(np.diff(questions, prepend=questions[0] ^ 1))
+    sizes = np.add.reduceat(_row_bytes(rows), starts)
+    if sizes.max() > bytes_max and max(int(_ranks(one).max()) for one in cells.values()):
+        # A question that is too large alone: the first half of all cells of each, and the second.
+        return [piece for half in _halves(cells) for piece in in_pieces(half, names, bytes_max)]
+    pieces, begin, size = [], 0, 0
+    for start, one in zip(starts.tolist(), sizes.tolist(), strict=True):
+        if size and size + one > bytes_max:
+            pieces.append(rows.slice(begin, start - begin))
+            begin, size = start, 0
+        size += one
+    return [*pieces, rows.slice(begin)]
+
+
+def _row_bytes(rows: pa.RecordBatch) -> Ints:
+    """About how large each row of partials is."""
+    sizes: Ints = np.diff(rows.column("slices").offsets.to_numpy()).astype(np.int64) * CELL_BYTES
+    for name in ("groups", "blob"):
+        lists = rows.column(name)
+        ends = np.concatenate(([0], np.cumsum(pc.binary_length(lists.values).to_numpy(zero_copy_only=False))))
+        offsets = lists.offsets.to_numpy()
+        sizes += ends[offsets[1:]] - ends[offsets[:-1]]
+    return sizes
 
 
 def _ranks(cells: Cells) -> Ints:
@@ -425,5 +569,13 @@ def _ranks(cells: Cells) -> Ints:
     return np.arange(len(cells)) - np.repeat(starts, lengths)
 
 
-def _rows(cells: ByCode, names: Names) -> pa.RecordBatch:
-    return pa.concat_batches([rows_of(one, names.instances, names.texts) for one in cells.values()])
+def _halves(cells: ByCode) -> list[ByCode]:
+    ranks = {code: _ranks(one) for code, one in cells.items()}
+    lengths = {code: np.bincount(one.instance)[one.instance] for code, one in cells.items()}
+    halves = []
+    for is_first in (True, False):
+        chosen = {
+            code: one.take(np.flatnonzero((2 * ranks[code] < lengths[code]) == is_first)) for code, one in cells.items()
+        }
+        halves.append({code: one for code, one in chosen.items() if len(one)})
+    return halves

@@ -24,6 +24,7 @@ from catchment.stages import (
     PARTIAL_BYTES,
     ByCode,
     Cells,
+    Instance,
     Names,
     OpenCells,
     Question,
@@ -31,7 +32,7 @@ from catchment.stages import (
     together,
 )
 
-__all__ = ["Outlet", "Pairs", "Place", "weight_of"]
+__all__ = ["Outlet", "Pairs", "Place"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -261,6 +262,8 @@ class Outlet(Place):
     def __init__(self, side: str, questions: Questions, *, by_stride: bool) -> None:
         super().__init__(side, questions, by_stride=by_stride)
         self.promised_us = NEVER
+        self._plain_bytes: tuple[Any, Any, Ints] | None = None
+        """Of which instances and views they are, and the bytes of one partial of each instance."""
         self._told: set[Item] = set()
         """The windows that were told of before they closed."""
 
@@ -347,8 +350,29 @@ class Outlet(Place):
         return self._own.pieces(cells, bytes_max)
 
     def weight(self, cells: ByCode) -> tuple[int, int]:
-        """How many messages some cells count as, and their bytes."""
-        return weight_of(cells, self._names, self._questions.views_at(self.side), by_stride=self._by_stride)
+        """How many messages some cells count as, and their bytes; every collected value is a message."""
+        columns, views = self._names.columns, self._questions.views_at(self.side)
+        if self._plain_bytes is None or self._plain_bytes[0] is not columns or self._plain_bytes[1] is not views:
+            found = np.array([_plain_bytes(one, views) for one in self._names.instances], np.int64)
+            self._plain_bytes = columns, views, found
+        each_bytes = self._plain_bytes[2]
+        messages = size = 0
+        for one in cells.values():
+            units = np.asarray(columns.windows[one.instance].stride_of(one.number)) if self._by_stride else one.number
+            new = np.ones(len(one), np.bool_)
+            new[1:] = (np.diff(one.instance) != 0) | (np.diff(one.group) != 0) | (np.diff(units) != 0)
+            counts = np.bincount(one.instance[new], minlength=len(each_bytes))
+            messages += int(counts[each_bytes > 0].sum())
+            size += int((counts * each_bytes).sum())
+            for at in np.flatnonzero(counts).tolist() if one.blobs else ():
+                part = self._names.instances[at].part
+                if part in views[int(columns.question[at])].collected:
+                    mine = one.instance == at
+                    values = _values_of(part, one.take(np.flatnonzero(mine)), np.flatnonzero(new[mine]))
+                    messages += values
+                    bytes_of_all = PARTIAL_BYTES * int(counts[at]) + VALUE_BYTES * values
+                    size += bytes_of_all if part.state == "values" else PARTIAL_BYTES * values
+        return messages, size
 
     # -- what a placement asks ----------------------------------------------------------------------------------------
 
@@ -423,28 +447,10 @@ def _wants(cells: ByCode, names: Names) -> list[Ints]:
     return found
 
 
-def weight_of(cells: ByCode, names: Names, views: Mapping[int, View], *, by_stride: bool) -> tuple[int, int]:
-    """How many messages some partials count as, and their bytes; every collected value is a message."""
-    messages = size = 0
-    for one in cells.values():
-        units = np.asarray(names.shapes[one.instance].stride_of(one.number)) if by_stride else one.number
-        new = np.ones(len(one), np.bool_)
-        new[1:] = (np.diff(one.instance) != 0) | (np.diff(one.group) != 0) | (np.diff(units) != 0)
-        counts = np.bincount(one.instance[new], minlength=len(names.instances))
-        for at in np.flatnonzero(counts).tolist():
-            instance, count = names.instances[at], int(counts[at])
-            view = views[instance.question.id]
-            if instance.position == 0 and view.is_plain:
-                messages += count
-                size += count * view.size_bytes
-            if instance.part in view.collected:
-                mine = one.instance == at
-                starts = np.flatnonzero(new[mine])
-                values = _values_of(instance.part, one.take(np.flatnonzero(mine)), starts)
-                messages += values
-                each = PARTIAL_BYTES * count + VALUE_BYTES * values
-                size += each if instance.part.state == "values" else PARTIAL_BYTES * values
-    return messages, size
+def _plain_bytes(instance: Instance, views: Mapping[int, View]) -> int:
+    """The bytes of a partial, told once for all parts of a question; nothing if all of it is collected."""
+    view = views[instance.question.id]
+    return view.size_bytes if instance.position == 0 and view.is_plain else 0
 
 
 def _values_of(part: Any, cells: Cells, starts: Ints) -> int:

@@ -158,6 +158,7 @@ class Questions:
         self._matcher = Matcher({}, self.schema)
         self._windows: dict[str | None, tuple[Window, ...]] = {}
         self._plans: dict[str, CellPlan] = {}
+        self._views: dict[str, dict[int, View]] = {}
         self._tables: _Tables | None = None
 
     def __bool__(self) -> bool:
@@ -211,6 +212,7 @@ class Questions:
         self._tables = None
         self._windows.clear()
         self._plans.clear()
+        self._views = {}
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
@@ -250,7 +252,9 @@ class Questions:
         return (asked for name, asked in self.asked.items() if self.sides[name] != side)
 
     def views_at(self, side: str) -> dict[int, View]:
-        return {known.id: known.views[side] for known in self.by_id.values() if side in known.views}
+        if side not in self._views:
+            self._views[side] = {known.id: known.views[side] for known in self.by_id.values() if side in known.views}
+        return self._views[side]
 
     def questions_at(self, side: str) -> dict[int, Question]:
         return {key: view.question for key, view in self.views_at(side).items()}
