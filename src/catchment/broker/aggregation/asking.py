@@ -193,5 +193,8 @@ class Bases:
         found: dict[int, list[int]] = {}
         for row, slot in zip(np.asarray(rows).tolist(), np.asarray(slots).tolist(), strict=True):
             found.setdefault(slot, []).append(row)
-        for slot in sorted(found):
-            yield found[slot], list(self._of_filter[self._matcher.id_of(slot)].values())
+        # Not by slot: a broker that is brought back gives slots anew.
+        of_filter = {self._matcher.id_of(slot): several for slot, several in found.items()}
+        for condition in sorted(of_filter, key=lambda one: one.order):
+            bases = self._of_filter[condition]
+            yield of_filter[condition], [bases[key] for key in sorted(bases)]
