@@ -1,16 +1,16 @@
 """The host: whatever crashes when, and however inputs are put into steps, every peer gets everything once."""
 
-from collections.abc import Iterator
-from itertools import repeat
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise, repeat
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from catchment import Filter
+from catchment import Overlay
 from catchment.broker import messages as m
-from catchment.broker.advice import Advice, At, Reply
+from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import window_values
@@ -21,6 +21,7 @@ from catchment.broker.inputs import (
     AdviceRemoved,
     Attached,
     Detached,
+    Input,
     Item,
     Overrun,
     Parked,
@@ -29,15 +30,21 @@ from catchment.broker.inputs import (
     Resumed,
     Room,
     Send,
+    Step,
     Woken,
 )
 from catchment.broker.memory import recalled, remembered
 from catchment.broker.store import StoreReply
 from catchment.model.errors import CheckpointError, ConfigurationError
+from catchment.overlay.placement import ONLINE
+from catchment.simulation.options import Options
+from catchment.simulation.world import World
 from tests.broker.wire import SCHEMAS, Voice
 
 SETTINGS = Settings(schemas=SCHEMAS)
+CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 SECOND_US = 1_000_000
+HOW = AggregationOptions()
 ITEMS: list[Item] = [
     Received(b"CF\x02"),
     Attached("c", 3, "ann"),
@@ -45,7 +52,7 @@ ITEMS: list[Item] = [
     Resumed("c", 4, "ann"),
     Detached("c"),
     Overrun("c", 9),
-    Room("b2", is_full=True),
+    Room("b3", is_full=True),
     AdviceAttached("count"),
     AdviceRemoved("count"),
     Replied(StoreReply(1, b"value", 2, written=True)),
@@ -53,171 +60,159 @@ ITEMS: list[Item] = [
 ]
 
 
-class Busy(Advice):
-    """Does all that an advice may ask for, whenever a client or a neighbour says so."""
-
-    name = "busy"
-
-    def on_begin(self, at: At) -> None:
-        at.state["begun"] = at.now_us
-
-    def on_request(self, at: At, client: str, value: Any) -> None:
-        self._act(at, value)
-        at.inform(client, [value, at.state.get("events", 0)])
-
-    def on_message(self, at: At, sender: str, value: Any) -> None:
-        self._act(at, value)
-
-    def _act(self, at: At, value: int) -> None:
-        at.settle()
-        last = at.state["last"] = at.state.get("last", 0) + 1
-        if value == 0:
-            at.subscribe(f"busy {last}", f"SELECT * FROM traffic WHERE speed < {last}")
-        elif value == 1:
-            at.advertise("stock")
-        elif value == 2:
-            at.publish("stock", pa.RecordBatch.from_pydict({"price": [float(last)]}))
-        elif value == 3:
-            at.write("busy", last, at.state.get("version", 0))
-        elif value == 4:
-            at.wake("soon", at.now_us + 5_000)
-        elif value == 5:
-            raise ConfigurationError("not today")
-        else:
-            at.advance_time("stock", at.now_us)
-
-    def on_received(self, at: At, message: m.ForClient) -> None:
-        if isinstance(message, m.Delivered):
-            at.state["events"] = at.state.get("events", 0) + message.events.num_rows
-        else:
-            at.tell("b2", str(message))
-
-    def on_reply(self, at: At, reply: Reply) -> None:
-        at.state["version"] = reply.version
-        at.tell("b2", [reply.request, reply.version], confirmed=True)
-
-    def on_timer(self, at: At, key: str) -> None:
-        at.settle()
-
-    def on_settled(self, at: At) -> None:
-        at.tell("b3", [at.state.get("last"), len(at.clients), len(at.filters("b2", "traffic"))], confirmed=True)
-
-    def on_client_parked(self, at: At, client: str) -> None:
-        at.tell("b3", client)
-
-    on_client_resumed = on_client_parked
+def aggregating(seed: int) -> AggregationOptions:
+    """Each placement in turn, with either delivery."""
+    turn, place = divmod(seed, len(ONLINE))
+    delivery: Any = ("final", "revisions")[turn % 2]
+    return AggregationOptions(
+        placement=ONLINE[place], delivery=delivery, idle_after_us=SECOND_US, lateness_us=SECOND_US,
+        sampling_period_us=SECOND_US,
+    )  # fmt: skip
 
 
-def advice() -> list[Advice]:
-    options = AggregationOptions(placement="cover", delivery="revisions", idle_after_us=SECOND_US)
-    return [Aggregation(SCHEMAS, options)]
+def advice(how: AggregationOptions) -> list[Advice]:
+    return [Aggregation(SCHEMAS, how)]
 
 
-CATALOGUE = {"busy": Busy}
-
-
-def new_broker() -> Broker:
-    return Broker("b1", ["b2", "b3"], SETTINGS, advice(), catalogue=CATALOGUE)
+def new_broker(how: AggregationOptions) -> Broker:
+    return Broker("b2", ["b1", "b3"], SETTINGS, advice(how))
 
 
 # -- a story: what a broker between two others is handed ------------------------------------------------------------
 
+CONDITIONS = ("speed > {0}", "highway = 'h{0}'", "speed BETWEEN {0} AND 6", "vehicles > {0}")
+WINDOWS = ("window(ts, '20 seconds', '5 seconds')", "window(ts, '5 seconds'), highway", "window(ts, '2 seconds')")
 
-def story(seed: int) -> Log:
-    """Clients and neighbours that ask and publish, a step of a millisecond after the other."""
-    random, log = Random(seed), Log()
-    voices = {name: Voice(name) for name in ("b2", "b3", "p", "s")}
-    numbers: Iterator[int] = iter(range(1, 10_000))
-    changes = {"b2": 0, "b3": 0}
-    log.append(Attached("p"), 0)
-    log.append(Attached("s"), 0)
-    log.append(voices["p"].says(m.AdvertiseTopic(next(numbers), "traffic")), 0)
-    for name in changes:
-        # Until then, what it publishes is refused.
-        log.append(voices[name].says(m.Confirmed(1)), 0)
-    for at_us in range(1_000, 60_000, 1_000):
-        if random.random() < 0.1:
-            log.append(random.choice([AdviceAttached("busy"), AdviceAttached("busy"), AdviceRemoved("busy")]), at_us)
-        if random.random() < 0.1:
-            number, version = random.randint(1, 5), random.randint(0, 3)
-            log.append(Replied(StoreReply(number, b"\x01" if version else None, version, written=True)), at_us)
-        name = random.choice(["b2", "b3", "p", "p", "p", "s"])
-        speeds = [random.randint(0, 9) / 2 for _ in range(random.randint(1, 3))]
-        ids = [f"e{next(numbers)}" for _ in speeds]
-        times = pa.array([at_us * 1_000 + at for at in range(len(ids))], pa.timestamp("us", tz="UTC"))
-        events = pa.RecordBatch.from_pydict({"event_id": ids, "ts": times, "speed": speeds})
-        if name in changes:
-            changes[name] += 1
-            condition = Filter.parse(f"speed >= {random.randint(0, 4)}").within(SCHEMAS["traffic"])
-            said: Any = random.choice(
-                [
-                    m.Advertised("traffic", changes[name]),
-                    m.Subscribed("traffic", changes[name], (condition,)),
-                    m.Published("traffic", events),
-                    m.Published("traffic", events),
-                    m.Confirmed(random.randint(2, 5)),
-                    m.Told("busy", bytes([random.randint(0, 6)]), changes[name]),
-                ]
-            )
-        elif name == "p":
-            said = m.PublishEvents(next(numbers), "traffic", events)
-        elif random.random() < 0.6:
-            said = m.AskAdvice(next(numbers), "busy", bytes([random.randint(0, 6)]))
-        else:
-            what = random.choice(["*", "count(*), sum(speed)"])
-            window = "" if what == "*" else " GROUP BY window(ts, '20 seconds', '5 seconds')"
-            sql = f"SELECT {what} FROM traffic WHERE speed > {random.randint(0, 3)}{window}"
-            said = m.SubscribeTo(next(numbers), f"s{next(numbers)}", sql)
-        log.append(Woken() if random.random() < 0.05 else voices[name].says(said), at_us)
-    # Long enough for all windows to close, whenever somebody began to wait for them.
-    for at_us in range(100_000, 100_000_000, 5_000_000):
-        log.append(Woken(), at_us)
-    return log
+
+def story(seed: int) -> tuple[Log, set[str]]:
+    """All inputs of b2 in a world where clients at three brokers subscribe, publish, park and read nothing.
+
+    And the subscriptions that have ended.
+    """
+    random, numbers, how = Random(seed), iter(range(1, 10_000)), aggregating(seed)
+    options = Options(
+        step_max=5, step_delay_us_max=3_000, duplicates=0.1, in_flight_max=random.choice([1, 1_000]),
+        limits=Limits(link_bytes_max=random.choice([2_000, 10**9])), snapshot_every=10**9,
+    )  # fmt: skip
+    world = World(CHAIN, SETTINGS, seed=seed, options=options, make_advice=lambda: advice(how), records=False)
+    publishers = [world.client(broker, "p") for broker in CHAIN.brokers]
+    subscribers = [world.client(broker, f"s{number}") for broker in CHAIN.brokers for number in range(2)]
+    for publisher in publishers:
+        world.advertise(publisher, "traffic")
+    for _ in range(60):
+        client = random.choice(subscribers)
+        act = random.choice(["publish", "publish", "publish", "subscribe", "unsubscribe", "park", "starve"])
+        if act == "publish":
+            world.publish(random.choice(publishers), "traffic", _events(random, numbers, world.timeline.now_us))
+        elif client.is_away:
+            world.resume(client)
+        elif act == "subscribe":
+            what = random.choice(["*", "highway, speed", "count(*), sum(speed)", "avg(speed), max(vehicles)"])
+            grouped = f" GROUP BY {random.choice(WINDOWS)}" if "(" in what else ""
+            where = random.choice(CONDITIONS).format(random.randint(0, 3))
+            world.subscribe(client, f"q{next(numbers)}", f"SELECT {what} FROM traffic WHERE {where}{grouped}")
+        elif act == "unsubscribe" and client.wishes:
+            world.unsubscribe(client, random.choice(sorted(client.wishes)))
+        elif act == "park" and client.is_answered and client.reads:
+            world.park(client)
+        elif act == "starve" and client.reads:
+            world.starve(client, 5 * SECOND_US)
+        world.run(world.timeline.now_us + random.choice([500, 5_000, SECOND_US]))
+    world.run(world.timeline.now_us + 40 * SECOND_US)
+    log = world.nodes["b2"].log
+    # Steps of other sizes may ask for other timers.
+    for second in range(0, 60, 3):
+        log.append(Woken(), world.timeline.now_us + second * SECOND_US)
+    return log, {wish.name for client in subscribers for wish in client.past}
+
+
+def _events(random: Random, numbers: Iterator[int], now_us: int) -> pa.RecordBatch:
+    rows = range(random.randint(1, 3))
+    columns: dict[str, Any] = {
+        "ts": pa.array([now_us + at for at in rows], pa.timestamp("us", tz="UTC")),
+        "speed": [random.randint(0, 9) / 2 for _ in rows],
+        "highway": pa.array([random.choice([None, "h1", "h2"]) for _ in rows], pa.string()),
+        "vehicles": [random.randint(0, 9) for _ in rows],
+    }
+    if random.random() < 0.7:
+        columns["event_id"] = [f"e{next(numbers)}" for _ in rows]
+    return pa.RecordBatch.from_pydict(columns)
 
 
 class Disk:
     """What outlives a crash, and all frames that were ever handed over."""
 
-    def __init__(self, log: Log) -> None:
-        self.log, self.outboxes = log, dict[str, Outbox]()
-        self.snapshot = remembered(new_broker())
-
-    def host(self) -> Host:
-        return Host(recalled(self.snapshot, SETTINGS, advice(), catalogue=CATALOGUE), self.outboxes, Limits())
+    def __init__(self, log: Log, how: AggregationOptions) -> None:
+        self.log, self.how, self.outboxes = log, how, dict[str, Outbox]()
+        self.snapshot = remembered(new_broker(how))
+        self.ends: list[int] = []
+        self.crashes = 0
 
     def frames(self) -> dict[str, list[bytes]]:
         return {name: list(outbox.frames) for name, outbox in self.outboxes.items()}
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many inputs each step had in the end."""
+        return [end - begin for begin, end in pairwise(dict.fromkeys([0, *self.ends]))]
 
-def undisturbed(log: Log, sizes: Iterator[int]) -> dict[str, list[bytes]]:
-    disk = Disk(log)
-    list(disk.host().replay(log.read(1), sizes))
+
+class KilledError(Exception):
+    """A broker is killed."""
+
+
+class Fragile(Host):
+    """A host that is killed between any two of log, step, hand-over and snapshot, and notes where its steps ended."""
+
+    def __init__(self, disk: Disk, random: Random | None) -> None:
+        super().__init__(recalled(disk.snapshot, SETTINGS, advice(disk.how)), disk.outboxes, Limits())
+        self._disk, self._random = disk, random
+
+    def may_crash(self) -> None:
+        if self._random is not None and self._random.random() < 0.02:
+            raise KilledError
+
+    def step(self, inputs: Sequence[Input]) -> Step:
+        self.may_crash()
+        # What comes of steps that are made again stands; steps behind them are made anew.
+        self._disk.ends = [end for end in self._disk.ends if end <= self.position]
+        step = super().step(inputs)
+        self._disk.ends.append(self.position)
+        return step
+
+    def hand_over(self, send: Send) -> None:
+        self.may_crash()
+        super().hand_over(send)
+
+    def snapshot(self) -> None:
+        self.may_crash()
+        self._disk.snapshot = remembered(self.broker)
+        self.may_crash()
+        self.forget(self.position)
+
+
+def undisturbed(log: Log, how: AggregationOptions, sizes: Iterator[int]) -> dict[str, list[bytes]]:
+    disk = Disk(log, how)
+    list(Fragile(disk, None).replay(log.read(1), sizes))
     return disk.frames()
 
 
-def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
-    """The same with crashes between any two of storing, step, hand-over and snapshot."""
-    disk, stored = Disk(log), 1
+def disturbed(log: Log, how: AggregationOptions, random: Random, size: int) -> Disk:
+    """The same with crashes; whenever the broker is back, sizes of steps are drawn anew."""
+    disk, stored = Disk(log, how), 1
     while True:
-        host = disk.host()
-        for _ in host.replay(log.read(host.position + 1, stored), _any(random, size)):
-            if random.random() < 0.05:
-                break
-        while host.position + 1 == stored:
-            if stored == log.end:
-                return disk.frames()
-            stored = min(stored + random.randint(1, size), log.end)
-            if random.random() < 0.05:
-                break
-            step = host.step(log.read(host.position + 1, stored))
-            handed = random.randint(0, len(step.sends)) if random.random() < 0.1 else len(step.sends)
-            for send in step.sends[:handed]:
-                host.hand_over(send)
-            if handed < len(step.sends):
-                break
-            if random.random() < 0.2:
-                disk.snapshot = remembered(host.broker)
-                host.forget(host.position)
+        host = Fragile(disk, random)
+        try:
+            list(host.replay(log.read(host.position + 1, stored), _any(random, size)))
+            while stored < log.end:
+                stored = min(stored + random.randint(1, size), log.end)
+                for send in host.step(log.read(host.position + 1, stored)).sends:
+                    host.hand_over(send)
+                if random.random() < 0.2:
+                    host.snapshot()
+            return disk
+        except KilledError:
+            disk.crashes += 1
 
 
 def _any(random: Random, size: int) -> Iterator[int]:
@@ -225,12 +220,12 @@ def _any(random: Random, size: int) -> Iterator[int]:
         yield random.randint(1, size)
 
 
-def content(frames: list[bytes]) -> dict[str, list[Any]]:
+def content(frames: list[bytes]) -> dict[str, Any]:
     """What a peer gets to know, however it was put into frames: each frame once, in order."""
     reader = FrameReader()
     decoded = [reader.decode(data) for data in frames]
     assert [frame.sequence for frame in decoded] == list(range(1, len(decoded) + 1))
-    found: dict[str, list[Any]] = {"events": [], "values": {}, "rest": []}  # type: ignore[dict-item]
+    found: dict[str, Any] = {"events": [], "values": {}, "rest": []}
     for message in (message for frame in decoded for message in frame.messages):
         if isinstance(message, (m.Published, m.Delivered)):
             ids = message.events.column("event_id").to_pylist()
@@ -239,29 +234,38 @@ def content(frames: list[bytes]) -> dict[str, list[Any]]:
         elif isinstance(message, m.Notified):
             for one in window_values(message):
                 key = one.subscription, one.start_us, *sorted(one.group.items()), one.output
-                found["values"][key] = one.exact, one.publications  # type: ignore[call-overload]
+                found["values"][key] = one.exact, one.publications
         elif not (isinstance(message, m.Told) and message.advice == "aggregation"):
             found["rest"].append(str(message))
     found["events"].sort()
     return found
 
 
-def check(seed: int) -> None:
-    log, random = story(seed), Random(seed)
-    calm = undisturbed(log, repeat(1))
-    # Steps of one input are grouped alike, so that even the bytes are the same.
-    assert disturbed(log, random, size=1) == calm, f"seed {seed}"
-    together, wild = undisturbed(log, _any(random, 9)), disturbed(log, random, size=9)
-    assert calm.keys() == together.keys() == wild.keys()
+def check(seed: int) -> int:
+    """How often the broker was killed."""
+    how, random = aggregating(seed), Random(seed)
+    (log, ended), replay = story(seed), f"seed {seed}, {how.placement}, {how.delivery}"
+    calm = undisturbed(log, how, repeat(1))
+    single, wild = disturbed(log, how, random, size=1), disturbed(log, how, random, size=9)
+    # Steps that are grouped alike give the same bytes, whatever crashed in between.
+    assert single.frames() == calm, replay
+    assert wild.frames() == undisturbed(log, how, chain(wild.sizes, repeat(1))), replay
+    assert calm.keys() == wild.frames().keys(), replay
     for peer, frames in calm.items():
-        assert content(together[peer]) == content(frames), f"seed {seed}: {peer}"
-        assert content(wild[peer]) == content(frames), f"seed {seed}: {peer}"
+        expected, found = content(frames), content(wild.frames()[peer])
+        for one in (expected, found):
+            # Other steps handle events some milliseconds later, from which clocks and delays run: a value may be due
+            # before or after its subscription ends and, with revisions, before or after a placement has chosen.
+            one["values"] = {key: value for key, value in one["values"].items() if key[0] not in ended}
+            if how.revises and peer in ("b1", "b3"):
+                del one["events"]
+        assert found == expected, f"{replay}: {peer}"
+    return single.crashes + wild.crashes
 
 
-@pytest.mark.parametrize("first", range(0, 30, 10))
+@pytest.mark.parametrize("first", range(0, 100, 10))
 def test_crashes_and_steps_of_any_size_lose_nothing_and_repeat_nothing(first: int) -> None:
-    for seed in range(first, first + 10):
-        check(seed)
+    assert sum(check(seed) for seed in range(first, first + 10)) > 20
 
 
 @pytest.mark.long
@@ -269,11 +273,6 @@ def test_crashes_and_steps_of_any_size_lose_nothing_and_repeat_nothing(first: in
 def test_a_thousand_hosts_lose_nothing_and_repeat_nothing(first: int) -> None:
     for seed in range(first, first + 100):
         check(seed)
-
-
-def test_the_same_steps_give_the_same_bytes() -> None:
-    log = story(7)
-    assert undisturbed(log, _any(Random(1), 9)) == undisturbed(log, _any(Random(1), 9))
 
 
 # -- log, outboxes, limits ------------------------------------------------------------------------------------------
@@ -290,10 +289,10 @@ def test_an_item_is_read_as_it_was_written(item: Item) -> None:
 
 def test_a_log_says_what_it_has() -> None:
     log = Log()
-    assert [log.append(item, at) for at, item in enumerate(ITEMS)] == list(range(1, 12))
+    assert [log.append(item, at) for at, item in enumerate(ITEMS)] == list(range(1, len(ITEMS) + 1))
     assert [(one.position, one.at_us, one.item) for one in log.read(3, 5)] == [(3, 2, ITEMS[2]), (4, 3, ITEMS[3])]
     log.forget(4)
-    assert [one.position for one in log.read(4)] == list(range(4, 12))
+    assert [one.position for one in log.read(4)] == list(range(4, len(ITEMS) + 1))
     with pytest.raises(CheckpointError, match="a log begins at 4; accepted are positions from there on, not 3"):
         log.read(3)
 
@@ -311,23 +310,23 @@ def test_an_outbox_takes_frames_in_their_order_only() -> None:
 
 
 def test_full_outboxes_are_told_once_and_again_when_there_is_room() -> None:
-    host = Host(new_broker(), {}, Limits(link_bytes_max=10, client_bytes_max=6))
+    host = Host(new_broker(HOW), {}, Limits(link_bytes_max=10, client_bytes_max=6))
     host.broker.step([])
-    host.hand_over(Send("b2", (b"12345", b"67890", b"x"), 1, 1))
-    assert list(host.notices()) == [Room("b2", is_full=True)]
+    host.hand_over(Send("b3", (b"12345", b"67890", b"x"), 1, 1))
+    assert list(host.notices()) == [Room("b3", is_full=True)]
     assert list(host.notices()) == []
-    host.outboxes["b2"].take()
+    host.outboxes["b3"].take()
     assert list(host.notices()) == []
-    host.outboxes["b2"].take()
-    assert list(host.notices()) == [Room("b2", is_full=False)]
+    host.outboxes["b3"].take()
+    assert list(host.notices()) == [Room("b3", is_full=False)]
 
 
 def test_a_host_that_is_back_knows_what_its_log_says_of_room() -> None:
-    log, before = Log(), remembered(new_broker())
-    log.append(Room("b2", is_full=True), 0)
-    host = Host(recalled(before, SETTINGS, advice()), {}, Limits())
+    log, before = Log(), remembered(new_broker(HOW))
+    log.append(Room("b3", is_full=True), 0)
+    host = Host(recalled(before, SETTINGS, advice(HOW)), {}, Limits())
     list(host.replay(log.read(1)))
-    assert list(host.notices()) == [Room("b2", is_full=False)]
+    assert list(host.notices()) == [Room("b3", is_full=False)]
 
 
 def test_a_client_that_does_not_read_is_dropped_with_what_waits_for_it() -> None:

@@ -51,6 +51,11 @@ class Matcher:
     between threads must keep these apart.
     """
 
+    _version: tuple[int, ...] | None
+    _views: tuple[Any, ...] | None
+    """What `match_few` reads of the index; None if the filters have changed."""
+    _call_few: Callable[..., int] | None
+
     def __init__(self, filters: Mapping[Any, Filter], schema: Schema | pa.Schema | Mapping[str, object]) -> None:
         self.schema = Schema.of(schema)
         self._own({identifier: condition.within(self.schema) for identifier, condition in filters.items()})
@@ -76,9 +81,7 @@ class Matcher:
         self._registry = Registry()
         self._plans: list[Plan] = []
         self._workspace: Workspace | None = None
-        self._views: tuple[Any, ...] | None = None
-        """What `match_few` reads of the index; None if the filters have changed."""
-        self._call_few: Callable[..., int] | None = None
+        self._changed()
         numbers: dict[tuple[Check, ...], int] = {}
         for _, conjunctions in owned:
             for checks in conjunctions:
@@ -189,7 +192,6 @@ class Matcher:
             space, index = self._space, self.index
             texts, pieces = space.vocabulary.view(), space.pieces.view()
             self._views = (index.lanes(), texts, pieces, index.tiles(), index.checks(), self.owners())
-            self._call_few = None
         lanes, texts, pieces, tiles, checks, owners = self._views
         codes, cells = workspace.codes_and_cells(rows, len(self._space.lanes))
         out_row, out_slot = workspace.few
@@ -241,8 +243,10 @@ class Matcher:
     def _take_workspace(self) -> Workspace:
         # Taken away while in use, so that two threads never share one.
         workspace, self._workspace = self._workspace, None
-        if workspace is None or workspace.version != self.index.version:
-            workspace = Workspace(self.index.version)
+        if self._version is None:
+            self._version = self.index.version
+        if workspace is None or workspace.version != self._version:
+            workspace = Workspace(self._version)
         return workspace
 
     def _read(self, columns: Array, first: int, workspace: Workspace, codes: Array, cells: Array) -> None:
@@ -268,7 +272,7 @@ class Matcher:
         """Match another filter from now on."""
         if identifier in self._registry.slots:
             raise FilterError(f"there is already a filter with the id {identifier!r}; remove it first")
-        self._views = None
+        self._changed()
         conjunctions = {self._space.checks(c): None for c in condition.within(self.schema).disjuncts}
         if self._space.vocabulary.settle():
             self.index.resolve()
@@ -279,13 +283,17 @@ class Matcher:
     def remove(self, identifier: Hashable) -> None:
         """Match a filter no longer."""
         self.slot_of(identifier)
-        self._views = None
+        self._changed()
         for entry in self._registry.leave(identifier):
             key = int(self.index.store.hash[entry])
             self._entries[key].remove(entry)
             if not self._entries[key]:
                 del self._entries[key]
             self.index.remove(entry)
+
+    def _changed(self) -> None:
+        """Forget what was read of the filters for the next match."""
+        self._version, self._views, self._call_few = None, None, None
 
     def _entry(self, checks: tuple[Check, ...]) -> int:
         """The entry of these checks, shared if there is one already."""
@@ -332,7 +340,8 @@ class Matcher:
 
     def __getstate__(self) -> dict[str, Any]:
         # Plans and workspace belong to the process; the hash table is quickly made again.
-        return {**self.__dict__, "_plans": [], "_workspace": None, "_views": None, "_call_few": None, "_entries": None}
+        own: dict[str, Any] = {"_plans": [], "_workspace": None, "_views": None, "_call_few": None, "_entries": None}
+        return {**self.__dict__, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
