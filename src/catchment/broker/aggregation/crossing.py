@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +44,38 @@ class Arrived:
         return self.pairs.events
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """Publications that a placement is asked about."""
+
+    pairs: Pairs
+    times_us: Ints
+    sides: dict[str, tuple[Bools, Ints]]
+    """By side, which pairs are wanted there, and which rows cross anyway."""
+
+    def where(self, chosen: Bools) -> _Seen:
+        pairs = Pairs(self.pairs.events, self.pairs.rows[chosen], self.pairs.numbers[chosen])
+        sides = {side: (mine[chosen], must) for side, (mine, must) in self.sides.items()}
+        return _Seen(pairs, self.times_us, {side: pair for side, pair in sides.items() if pair[0].any()})
+
+    @classmethod
+    def together(cls, several: Sequence[_Seen]) -> _Seen:
+        """All of some, in the order in which they came."""
+        if len(several) == 1:
+            return several[0]
+        firsts = np.cumsum([0, *(len(one.times_us) for one in several)])[:-1].tolist()
+        pairs = Pairs.together([one.pairs for one in several])
+        sides = {}
+        for side in dict.fromkeys(side for one in several for side in one.sides):
+            mine, must = [], []
+            for one, first in zip(several, firsts, strict=True):
+                here = one.sides.get(side, (np.zeros(len(one.pairs.rows), np.bool_), _NO_ROWS))
+                mine.append(here[0])
+                must.append(here[1] + first)
+            sides[side] = np.concatenate(mine), np.concatenate(must)
+        return cls(pairs, np.concatenate([one.times_us for one in several]), sides)
+
+
 class Crossing:
     """One topic's links, and the placement that is asked about each."""
 
@@ -49,6 +83,8 @@ class Crossing:
         self._topic, self._questions = topic, questions
         self._outlets, self._deciding = outlets, deciding
         self.held = {side: HeldBack() for side in outlets}
+        self._unheard: list[_Seen] = []
+        """What was decided since the last sample, and the placement has not heard of."""
 
     def offer(self, at: At, arrived: Arrived, regular: Matched, upstream: str) -> tuple[Matched, dict[str, Bools]]:
         """Where publications go as they are, and with which marks; and by side, which pairs were absorbed."""
@@ -57,16 +93,14 @@ class Crossing:
         mine = {side: self._questions.at_side(side)[arrived.pairs.numbers] for side in sides}
         crossing = {side: must[side] for side in sides}
         absorbed = {side: np.zeros(len(arrived.pairs.rows), np.bool_) for side in sides}
-        placement = self._deciding.placement
         wanted = [side for side in sides if mine[side].any()]
-        if placement.holds:
+        if self._deciding.placement.holds:
             for side in wanted:
                 crossing[side] = self._hold_back(side, arrived, mine[side], must[side])
         else:
-            if placement.always is not None:
-                absorbed |= {side: mine[side] & placement.always for side in wanted}
-            elif wanted:
-                self._decide(at, wanted, arrived, mine, must, absorbed)
+            if wanted:
+                seen = _Seen(arrived.pairs, arrived.times_us, {side: (mine[side], must[side]) for side in wanted})
+                absorbed |= self._decide_by_period(at, seen)
             for side in wanted:
                 raw = arrived.pairs.rows[mine[side] & ~absorbed[side]]
                 if len(raw):
@@ -96,44 +130,74 @@ class Crossing:
 
     # -- at once ----------------------------------------------------------------------------------------------------
 
-    def _decide(
-        self,
-        at: At,
-        sides: list[str],
-        arrived: Arrived,
-        mine: Mapping[str, Bools],
-        must: Mapping[str, Ints],
-        absorbed: dict[str, Bools],
-    ) -> None:
-        """Decide for each link what goes into partials, one cell of time after the other."""
-        count = arrived.events.num_rows
-        sizes = event_bytes(arrived.events)
-        cells = cells_of(arrived.times_us, self._questions.windows, self._deciding.placement.period_us)
-        run_of_row = np.cumsum(np.diff(cells, prepend=cells[0]) != 0)
-        begins = cells[np.unique(run_of_row, return_index=True)[1]]
-        standing = {}
-        for side in sides:
-            lot, wants, pair = self._wants(side, arrived.pairs.where(mine[side]), arrived.times_us)
-            windows = self._questions.tables.windows[arrived.pairs.where(mine[side]).numbers[pair]]
-            forced = np.zeros(count, np.bool_)
-            forced[must[side]] = True
-            numbers = np.asarray(windows.slice_of(arrived.times_us[lot]))
-            standing[side] = Standing(sizes, forced, lot, wants, numbers), pair
-            absorbed[side] = mine[side].copy()
-        for run, begin_us in enumerate(begins.tolist()):
-            before = self._deciding.transitions
-            if self._deciding.sample(begin_us):
-                at.spend("transition", self._deciding.transitions - before)
-                self.coordinate(at)
-            for side in sides:
-                stands, pair = standing[side]
+    def _decide_by_period(self, at: At, seen: _Seen) -> dict[str, Bools]:
+        """Decide what goes into partials: at once where the placement's answer is sure, else by asking it."""
+        period_us = self._deciding.placement.period_us
+        if period_us is None and self._deciding.answer() is not None:
+            return {side: mine & bool(self._deciding.answer()) for side, (mine, _) in seen.sides.items()}
+        if period_us is None:
+            return self._ask(seen)
+        found = {side: np.zeros(len(mine), np.bool_) for side, (mine, _) in seen.sides.items()}
+        periods = seen.times_us // period_us
+        edges = np.flatnonzero(np.diff(periods)) + 1
+        for begin, end in pairwise([0, *edges.tolist(), len(periods)]):
+            inside = (seen.pairs.rows >= begin) & (seen.pairs.rows < end)
+            part = seen if len(edges) == 0 else seen.where(inside)
+            if not part.sides:
+                continue
+            self._sample(at, int(seen.times_us[begin]))
+            answer = self._deciding.answer()
+            if answer is None:
+                decided = self._ask(part)
+            else:
+                # The placement hears of it before the next sample, together with others.
+                self._unheard.append(part)
+                decided = {side: mine & answer for side, (mine, _) in part.sides.items()}
+            for side, of_part in decided.items():
+                found[side][inside] = of_part
+            if self._deciding.ponders:
+                at.spend("decide", sum(len(np.unique(part.pairs.rows[mine])) for mine, _ in part.sides.values()))
+        return found
+
+    def _sample(self, at: At, time_us: int) -> None:
+        if self._deciding.would_sample(time_us):
+            self.tell_placement()
+        before = self._deciding.transitions
+        if self._deciding.sample(time_us):
+            at.spend("transition", self._deciding.transitions - before)
+            self.coordinate(at)
+
+    def tell_placement(self) -> None:
+        """Let the placement hear of all that was decided without it."""
+        unheard, self._unheard = self._unheard, []
+        if unheard:
+            self._ask(_Seen.together(unheard))
+
+    def _ask(self, seen: _Seen) -> dict[str, Bools]:
+        """Ask the placement about each link, one cell of time after the other."""
+        pairs, times_us = seen.pairs, seen.times_us
+        sizes = event_bytes(pairs.events)
+        cells = cells_of(times_us, self._questions.windows, self._deciding.placement.period_us)
+        run_of_row = np.concatenate(([0], np.cumsum(np.diff(cells) != 0)))
+        standing, absorbed = {}, {}
+        for side, (mine, must) in seen.sides.items():
+            chosen = np.flatnonzero(mine)
+            lot, wants, pair = self._wants(
+                side, Pairs(pairs.events, pairs.rows[chosen], pairs.numbers[chosen]), times_us
+            )
+            windows = self._questions.tables.windows[pairs.numbers[chosen][pair]]
+            forced = np.zeros(len(times_us), np.bool_)
+            forced[must] = True
+            numbers = np.asarray(windows.slice_of(times_us[lot]))
+            standing[side] = Standing(sizes, forced, lot, wants, numbers), chosen[pair]
+            absorbed[side] = mine.copy()
+        for run in np.unique(run_of_row[pairs.rows]).tolist():
+            for side, (stands, pair) in standing.items():
                 inside = run_of_row[stands.lot] == run
                 if inside.any():
-                    if self._deciding.ponders:
-                        at.spend("decide", len(np.unique(stands.lot[inside])))
                     decided = self._deciding.absorb(side, stands.where(inside), self._questions.by_id)
-                    out = np.unique(pair[np.flatnonzero(inside)[~decided]])
-                    absorbed[side][np.flatnonzero(mine[side])[out]] = False
+                    absorbed[side][pair[np.flatnonzero(inside)[~decided]]] = False
+        return absorbed
 
     def _wants(self, side: str, pairs: Pairs, times_us: Ints) -> tuple[Ints, Ints, Ints]:
         """What publications are wanted for on a side: of each want its row, what it is, and its pair."""
@@ -181,7 +245,6 @@ class Crossing:
             Pairs(arrived.events, pairs.rows[chosen], pairs.numbers[chosen]),
             since_us,
             ends_us,
-            event_bytes(arrived.events),
             Marks(arrived.marks.rows, arrived.marks.questions),
         )
         self.held[side].add(whole.taken(np.unique(pairs.rows[chosen])))
@@ -240,13 +303,38 @@ class Crossing:
         if received:
             due |= _is_in(keys, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
         must = np.zeros(len(held), np.bool_)
-        return Standing(held.size_bytes, must, lot, wants, strides, due), pair
+        return Standing(event_bytes(held.pairs.events), must, lot, wants, strides, due), pair
 
     # -- others ask than before ---------------------------------------------------------------------------------------
 
     def forget(self, side: str, number: int) -> None:
         """Nobody asks for a question any more on a side."""
         self.held[side].forget(number)
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def saved(self) -> list[Any]:
+        unheard = [
+            [
+                one.pairs.saved(self._questions),
+                one.times_us.tobytes(),
+                {side: [mine.tobytes(), must.tobytes()] for side, (mine, must) in one.sides.items()},
+            ]
+            for one in self._unheard
+        ]
+        return [{side: one.saved(self._questions) for side, one in self.held.items()}, unheard]
+
+    def restore(self, saved: list[Any]) -> None:
+        held, unheard = saved
+        for side, one in held.items():
+            self.held[side].restore(one, self._questions)
+        for pairs, times_us, sides in unheard:
+            of_sides = {
+                side: (np.frombuffer(mine, np.bool_), np.frombuffer(must, np.int64))
+                for side, (mine, must) in sides.items()
+            }
+            times = np.frombuffer(times_us, np.int64)
+            self._unheard.append(_Seen(Pairs.restored(pairs, self._questions), times, of_sides))
 
 
 def _is_in(keys: npt.NDArray[np.uint64], several: list[Ints]) -> Bools:

@@ -24,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 SeriesKey = tuple[int, int, int, int]
 """Question, group, part and value, as `stages.wants_of` tells them."""
 _FEW, _MANY = 64, 10_000
-"""Series that there is room for at first; and from how many on those are forgotten whose windows are closed."""
+"""Series that there is room for at first; and up to how many none is forgotten."""
 _SALT = 8
 
 
@@ -62,6 +62,8 @@ class Deciding:
         """The same by the hash of the series."""
         self._rows: list[tuple[Window, int, bool]] = []
         self._room = 0
+        self._many = _MANY
+        """From how many series on it is time to forget some."""
         self._sampled_us = NEVER
         self._heard: dict[tuple[str, SeriesKey], int] = {}
         """What neighbours have told of series: how many links more it costs behind them."""
@@ -81,13 +83,23 @@ class Deciding:
     def transitions(self) -> int:
         return self.placement.transitions
 
+    def answer(self) -> bool | None:
+        """What is answered to every offer until the next sample, if that is sure."""
+        return self.placement.answer(self._broker)
+
+    def would_sample(self, time_us: int) -> bool:
+        """Whether a period has ended that the placement has not heard of."""
+        period_us = self.placement.period_us
+        return period_us is not None and NEVER < self._sampled_us < time_us // period_us * period_us
+
     def sample(self, time_us: int) -> bool:
         """Event time has come so far; whether a period has ended."""
         before_us = self._sampled_us
         self._sampled_us = sampled_until(self.placement, before_us, time_us)
         has_ended = NEVER < before_us < self._sampled_us
-        if has_ended and len(self) > _MANY:
+        if has_ended and len(self) > self._many:
             self._forget_past()
+            self._many = max(_MANY, 2 * len(self))
         return has_ended
 
     def __len__(self) -> int:
@@ -256,12 +268,13 @@ class Deciding:
         talk = [
             [[side, *series, links] for (side, series), links in told.items()] for told in (self._heard, self._said)
         ]
-        return [list(self._numbers), rows, self._room, self._sampled_us, tables, self.placement.facts(), talk]
+        sizes = self._room, self._many
+        return [list(self._numbers), rows, sizes, self._sampled_us, tables, self.placement.facts(), talk]
 
     def restore(self, saved: list[Any] | None) -> None:
         if saved is None:
             return
-        names, rows, self._room, self._sampled_us, tables, facts, talk = saved
+        names, rows, (self._room, self._many), self._sampled_us, tables, facts, talk = saved
         self._name([(question, group, part, value) for question, group, part, value in names])
         self._heard, self._said = ({(side, tuple(series)): links for side, *series, links in one} for one in talk)
         self._rows = [(Window(size_us, shift_us), size, collects) for size_us, shift_us, size, collects in rows]

@@ -30,7 +30,6 @@ class Held:
     """No decision about an earlier end knows of it: its time is later, or it was held until then further up."""
     end_us: Ints
     """The first end of a stride that it is wanted in."""
-    size_bytes: Ints
     marks: Marks
     """Who has it in a partial from further up."""
 
@@ -44,34 +43,20 @@ class Held:
         inside[inside] = rows[place[inside]] == self.pairs.rows[inside]
         pairs = Pairs(self.pairs.events.take(pa.array(rows)), place[inside], self.pairs.numbers[inside])
         marks = self.marks.taken(rows)
-        return Held(pairs, self.since_us[rows], self.end_us[rows], self.size_bytes[rows], marks)
+        return Held(pairs, self.since_us[rows], self.end_us[rows], marks)
 
     @classmethod
     def together(cls, several: Sequence[Held]) -> Held:
         if len(several) == 1:
             return several[0]
-        first = np.cumsum([0, *(len(one) for one in several)])[:-1].tolist()
-        events = pa.Table.from_batches([one.pairs.events for one in several[:1]])
-        if len(several) > 1:
-            tables = [pa.Table.from_batches([one.pairs.events]) for one in several]
-            events = pa.concat_tables(tables, promote_options="default")
-        (batch,) = events.combine_chunks().to_batches()
-
-        def all_of(values: Sequence[Ints]) -> Ints:
-            return np.concatenate(values)
-
+        firsts = np.cumsum([0, *(len(one) for one in several)])[:-1].tolist()
         return cls(
-            Pairs(
-                batch,
-                all_of([one.pairs.rows + at for one, at in zip(several, first, strict=True)]),
-                all_of([one.pairs.numbers for one in several]),
-            ),
-            all_of([one.since_us for one in several]),
-            all_of([one.end_us for one in several]),
-            all_of([one.size_bytes for one in several]),
+            Pairs.together([one.pairs for one in several]),
+            np.concatenate([one.since_us for one in several]),
+            np.concatenate([one.end_us for one in several]),
             Marks(
-                all_of([one.marks.rows + at for one, at in zip(several, first, strict=True)]),
-                all_of([one.marks.questions for one in several]),
+                np.concatenate([one.marks.rows + first for one, first in zip(several, firsts, strict=True)]),
+                np.concatenate([one.marks.questions for one in several]),
             ),
         )
 
@@ -116,19 +101,20 @@ class HeldBack:
             pairs = one.pairs.where(chosen)
             rows = np.unique(pairs.rows)
             if len(rows):
-                left.append(Held(pairs, one.since_us, one.end_us, one.size_bytes, one.marks).taken(rows))
+                left.append(Held(pairs, one.since_us, one.end_us, one.marks).taken(rows))
         self._held = left
         self._look_again()
 
     @property
     def size_bytes(self) -> int:
-        return sum(int(one.size_bytes.sum()) + 16 * len(one.pairs.rows) for one in self._held)
+        return sum(one.pairs.events.nbytes + 16 * len(one.pairs.rows) for one in self._held)
 
     def saved(self, questions: Questions) -> list[Any]:
         return [
             [
                 one.pairs.saved(questions),
-                *(column.tobytes() for column in (one.since_us, one.end_us, one.size_bytes)),
+                one.since_us.tobytes(),
+                one.end_us.tobytes(),
                 one.marks.rows.tobytes(),
                 one.marks.questions.tobytes(),
             ]
@@ -137,6 +123,6 @@ class HeldBack:
 
     def restore(self, saved: list[Any], questions: Questions) -> None:
         for pairs, *columns in saved:
-            since_us, end_us, size_bytes, rows, ids = (np.frombuffer(data, np.int64) for data in columns)
-            held = Held(Pairs.restored(pairs, questions), since_us, end_us, size_bytes, Marks(rows, ids))
+            since_us, end_us, rows, ids = (np.frombuffer(data, np.int64) for data in columns)
+            held = Held(Pairs.restored(pairs, questions), since_us, end_us, Marks(rows, ids))
             self.add(held)

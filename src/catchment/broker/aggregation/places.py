@@ -52,6 +52,17 @@ class Pairs:
     numbers: Ints
     """Of questions."""
 
+    @classmethod
+    def together(cls, several: Sequence[Pairs]) -> Pairs:
+        """All events and pairs of some; a column that is not everywhere is null elsewhere."""
+        if len(several) == 1:
+            return several[0]
+        tables = [pa.Table.from_batches([one.events]) for one in several]
+        (events,) = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()
+        firsts = np.cumsum([0, *(one.events.num_rows for one in several)])[:-1].tolist()
+        rows = np.concatenate([one.rows + first for one, first in zip(several, firsts, strict=True)])
+        return cls(events, rows, np.concatenate([one.numbers for one in several]))
+
     def where(self, chosen: Bools) -> Pairs:
         return self if chosen.all() else Pairs(self.events, self.rows[chosen], self.numbers[chosen])
 

@@ -72,8 +72,7 @@ class Topic:
     def add(self, asked: Asked, side: str) -> int:
         """Somebody asks; return the id of the question."""
         place = self._place(side)
-        # What has come so far is not counted for parts that are new.
-        place.add_up()
+        self._before_change(place)
         question = self.questions.question_of(asked)
         known = self.questions.by_id.get(question.id)
         before = len(known.views[side].question.parts) if known is not None and side in known.views else 0
@@ -85,7 +84,7 @@ class Topic:
     def remove(self, name: str) -> None:
         """A subscription is no more, and its open windows with it."""
         place = self._place(self.questions.sides[name])
-        place.add_up()
+        self._before_change(place)
         known, side = self.questions.remove(name)
         view = known.views.get(side)
         place.forget(known.id, known.number, () if view is None else [part.id for part in view.question.parts])
@@ -99,6 +98,12 @@ class Topic:
                 del self._gone[next(iter(self._gone))]
             if self.deciding is not None:
                 self.deciding.forget(self.questions.by_id)
+
+    def _before_change(self, place: Place) -> None:
+        """What has come so far belongs to what was asked so far."""
+        place.add_up()
+        if self.crossing is not None:
+            self.crossing.tell_placement()
 
     def _place(self, side: str) -> Place:
         return self.edge if side == HERE else self.outlets[side]
@@ -416,13 +421,12 @@ class Topic:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        held = {} if self.crossing is None else self.crossing.held
         return {
             "questions": self.questions.saved(),
             "clock": self.clock.saved(),
             "edge": self.edge.saved(),
             "outlets": {side: outlet.saved() for side, outlet in self.outlets.items()},
-            "held": {side: one.saved(self.questions) for side, one in held.items()},
+            "crossing": None if self.crossing is None else self.crossing.saved(),
             "deciding": None if self.deciding is None else self.deciding.saved(),
             "known_to": {side: sorted(names) for side, names in self.known_to.items()},
             "gone": list(self._gone),
@@ -438,8 +442,7 @@ class Topic:
         for side, outlet in saved["outlets"].items():
             self.outlets[side].restore(outlet)
         if self.crossing is not None:
-            for side, held in saved["held"].items():
-                self.crossing.held[side].restore(held, self.questions)
+            self.crossing.restore(saved["crossing"])
         if self.deciding is not None:
             self.deciding.restore(saved["deciding"])
         self.known_to = {side: set(names) for side, names in saved["known_to"].items()}

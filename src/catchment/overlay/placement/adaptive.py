@@ -100,6 +100,9 @@ class Adaptive(Placement):
     def over(cls, tree: Tree, series: Series, *, period_us: int = PERIOD_US, cost: Cost = MESSAGES) -> Self:
         return cls(Knowledge.of(tree, series), period_us=period_us, cost=cost)
 
+    def answer(self, broker: int) -> bool | None:
+        return bool(self.aggregates[broker])
+
     def absorb(self, offer: Offer) -> Bools:
         self._monitor(offer)
         return np.full(len(offer.lot), self.aggregates[offer.broker])

@@ -106,8 +106,6 @@ class Placement:
     name: ClassVar[str]
     grain: ClassVar[Grain] = "window"
     """Whether a partial is for one window of one subscription, or for one stride of all who ask the same."""
-    always: ClassVar[bool | None] = None
-    """What it answers to every offer, if that is always the same: then nobody needs to ask."""
     holds: ClassVar[bool] = False
     """Whether publications wait for the end of their stride, unless a regular subscription wants them."""
     period_us: int | None = None
@@ -119,6 +117,13 @@ class Placement:
     def over(cls, tree: Tree, series: Series, *, period_us: int, cost: Cost) -> Self:
         """One for all brokers of a tree; who learns something by link and series needs to know of them."""
         return cls()
+
+    def answer(self, broker: int) -> bool | None:
+        """What a broker answers to every offer until the next sample, if that is sure: None if it is not.
+
+        Then whoever asks may do so later, before the next sample, for all offers at once.
+        """
+        return None
 
     def absorb(self, offer: Offer) -> Bools:
         """Of each edge, whether the publications go into the partial here."""

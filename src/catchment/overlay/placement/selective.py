@@ -61,6 +61,9 @@ class Selective(Adaptive):
     def over(cls, tree: Tree, series: Series, *, period_us: int = PERIOD_US, cost: Cost = MESSAGES) -> Self:
         return cls(tree, series, period_us=period_us, cost=cost)
 
+    def answer(self, broker: int) -> None:
+        return None
+
     def absorb(self, offer: Offer) -> Bools:
         self._monitor(offer)
         self._remember(offer)

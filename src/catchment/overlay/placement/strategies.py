@@ -14,7 +14,9 @@ class Late(Placement):
     """Publications travel as they are; only the subscription's own broker aggregates."""
 
     name = "late"
-    always = False
+
+    def answer(self, broker: int) -> bool:
+        return False
 
     def absorb(self, offer: Offer) -> Bools:
         return np.zeros(len(offer.lot), np.bool_)
@@ -24,7 +26,9 @@ class Early(Placement):
     """The publisher's own broker aggregates; brokers on the way merge."""
 
     name = "early"
-    always = True
+
+    def answer(self, broker: int) -> bool:
+        return True
 
     def absorb(self, offer: Offer) -> Bools:
         return np.ones(len(offer.lot), np.bool_)
