@@ -149,6 +149,8 @@ class FrameWriter:
     """Schemas that were used of late, and their names."""
     _fresh: dict[str, bytes] = field(default_factory=dict)
     _encoder: msgspec.msgpack.Encoder = field(init=False)
+    _buffer: bytearray = field(default_factory=lambda: bytearray(HEAD))
+    """Where frames are written, again and again."""
 
     def __post_init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._plainly)
@@ -183,10 +185,10 @@ class FrameWriter:
             for batch in _batches(message):
                 self._name_of(batch.schema)
         envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
-        data = HEAD + self._encoder.encode(envelope)
-        if len(data) <= FRAME_BYTES_MAX:
+        self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+        if len(self._buffer) <= FRAME_BYTES_MAX:
             self._named()
-            return [data]
+            return [bytes(self._buffer)]
         found: list[bytes] = []
         for bodies in self._packed(travelling):
             envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
