@@ -106,5 +106,5 @@ def test_many_columns_that_may_be_wrong_are_no_burden_to_plain_sql(spark: SparkS
     regular = Subscription("r", sql="SELECT * FROM t")
     run = replay(spark, many, subscriptions=[regular], deduplicate=True)
     assert [one.event_id for one in run.delivered("r").collect()] == ["a"]
-    assert run.delivered("r").columns == ["event_id", "topic", "broker", "ts", *names]
+    assert sorted(run.delivered("r").columns) == sorted(["event_id", "topic", "broker", "ts", *names])
     assert [(one.event_id, one.reason) for one in run.rejected.collect()] == [("b", "x0 is NaN or infinite")]

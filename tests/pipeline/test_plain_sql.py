@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -45,3 +48,18 @@ def test_a_new_operator_over_a_plain_state_is_one_row(spark: SparkSession, monke
         "double_sum(y)": "5.0",
         "double_sum(z)": "null",
     }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("where", ["x = 0", "x IN (0, 5)", "x >= 0", "x BETWEEN 0 AND 1", "NOT (x < 0)", "x > -1"])
+def test_a_negative_zero_in_a_parquet_file_is_zero(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    """To the filters of Parquet, which Spark hands conditions to, it is less than zero."""
+    named = {"event_id": [1], "topic": ["t"], "broker": ["b"], "ts": pa.array([1], pa.timestamp("us", "UTC"))}
+    table = pa.table({**named, "x": [-0.0]})
+    pq.write_table(table, tmp_path / "events.parquet")
+    events = spark.read.parquet(str(tmp_path))
+    aggregate = Subscription("a", sql=f"SELECT count(*) FROM t WHERE {where} GROUP BY window(ts, '1 second')")
+    run = replay(spark, events, subscriptions=[aggregate], engine="sql")
+    assert [one.value for one in run.notifications.collect()] == [1.0]
+    run = replay(spark, events, subscriptions=[Subscription("r", sql=f"SELECT * FROM t WHERE {where}")])
+    assert [one.event_id for one in run.delivered("r").collect()] == [1]

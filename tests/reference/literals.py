@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -128,6 +129,8 @@ def _decimal(draw: random.Random, value: Fraction) -> Literal_:
 
 def _double(draw: random.Random, value: float) -> Literal_:
     text = draw.choice([f"{value!r}D", f"{value:.17E}", f"{value:.17e}D"])
+    if abs(Fraction(text.rstrip("D"))) > Fraction(sys.float_info.max):
+        text = f"{value!r}D"  # Spark refuses what is beyond the largest double by a digit
     return Literal_(text, "double", Fraction(value))
 
 

@@ -541,11 +541,12 @@ def _whole_cut(value: float, side: int, least: int, most: int) -> Cut:
 
 
 def _float_cut(value: float, side: int) -> Cut:
+    """As Spark does it, which makes a double of a whole number or a decimal before it compares it with one."""
     try:
         nearest = float(value)
     except OverflowError:
         return HIGHEST if value > 0 else LOWEST
-    if nearest < value or (side and nearest == value):
+    if side:
         nearest = math.nextafter(nearest, math.inf)
     if nearest == math.inf:
         return HIGHEST

@@ -36,12 +36,14 @@ def filter_sql(
     *,
     name: Callable[[str], str] = name_sql,
     literal: Callable[[Scalar, str | None], str] = literal_sql,
+    from_zero: Callable[[str], str | None] = lambda attribute: None,
 ) -> str:
     """SQL for a filter. With the schema that the filter is within, whole numbers read `= 3`, not `>= 3 AND < 4`.
 
-    `name` and `literal` say how attributes and values are written.
+    `name` and `literal` say how attributes and values are written, `from_zero` what an attribute is compared with whose
+    values begin at zero, if that is another zero.
     """
-    writer = _Writer({} if schema is None else schema.attributes, name, literal)
+    writer = _Writer({} if schema is None else schema.attributes, name, literal, from_zero)
     if not condition.disjuncts:
         return "FALSE"
     parts = [writer.conjunction(c) for c in condition.disjuncts]
@@ -53,6 +55,7 @@ class _Writer:
     kinds: Mapping[str, Type]
     name: Callable[[str], str]
     literal: Callable[[Scalar, str | None], str]
+    from_zero: Callable[[str], str | None]
 
     def conjunction(self, conjunction: Conjunction) -> str:
         if not conjunction.constraints:
@@ -68,7 +71,7 @@ class _Writer:
         if constraint == ANYTHING:
             return "TRUE"
         texts = [self._like(name, p) for p in constraint.patterns]
-        ranges = self._alternatives(name, constraint, kind)
+        ranges = self._alternatives(name, constraint, kind, self.from_zero(attribute))
         if len(ranges) == 1 or (ranges and constraint.null and not texts):
             texts.append(" OR ".join(ranges))
         elif ranges:
@@ -76,7 +79,7 @@ class _Writer:
         said = " AND ".join(texts)
         return f"({name} IS NULL OR {said})" if constraint.null else said
 
-    def _alternatives(self, name: str, constraint: Constraint, kind: Type | None) -> list[str]:
+    def _alternatives(self, name: str, constraint: Constraint, kind: Type | None, zero: str | None) -> list[str]:
         """What a value may be, one of several; nothing where the ranges leave nothing out."""
         every = constraint.points(kind)
         if every is not None:
@@ -92,7 +95,7 @@ class _Writer:
         for one in constraint.ranges:
             found = Constraint(False, (one,), (), constraint.family).points(kind)
             if found is None:
-                texts.append(self._range(name, one, constraint.family))
+                texts.append(self._range(name, one, constraint.family, zero))
             else:
                 points += found
         return ([self._members(name, tuple(points), constraint.family)] if points else []) + texts
@@ -103,7 +106,7 @@ class _Writer:
             return f"{name} {'!=' if negated else '='} {texts[0]}"
         return f"{name} {'NOT IN' if negated else 'IN'} ({', '.join(texts)})"
 
-    def _range(self, name: str, stretch: Range, family: str | None) -> str:
+    def _range(self, name: str, stretch: Range, family: str | None, zero: str | None) -> str:
         prefix = prefix_of(stretch)
         if prefix:
             return self._like(name, Pattern("prefix", prefix))
@@ -111,7 +114,9 @@ class _Writer:
         for cut, including, excluding in ((stretch[0], ">=", ">"), (stretch[1], "<", "<=")):
             if len(cut) == 3:
                 value, side = _end(cut)
-                ends.append(f"{name} {excluding if side else including} {self.literal(value, family)}")
+                operator = excluding if side else including
+                is_zero = zero is not None and operator == ">=" and value == 0
+                ends.append(f"{name} {operator} {zero if is_zero else self.literal(value, family)}")
         return " AND ".join(ends)
 
     def _like(self, name: str, pattern: Pattern) -> str:

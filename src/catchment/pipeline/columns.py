@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from catchment.model.constraint import Scalar
 from catchment.model.filter import Filter
 from catchment.model.rendering import filter_sql, literal_sql
-from catchment.model.schema import RESERVED_COLUMNS
+from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.pipeline.workers import shipped
 
 __all__ = ["attribute_of", "column_of", "condition_sql", "map_in_arrow", "spark_literal", "with_attribute_names"]
@@ -60,9 +60,17 @@ def spark_literal(value: Scalar, family: str | None = None) -> str:
     return f"concat({', '.join(f'char({ord(one)})' if _SPECIAL.match(one) else literal_sql(one) for one in pieces)})"
 
 
-def condition_sql(condition: Filter, column: Callable[[str], str] = column_of) -> str:
-    """A filter over our columns as Spark reads it."""
-    return filter_sql(condition, name=column, literal=spark_literal)
+def condition_sql(condition: Filter, column: Callable[[str], str] = column_of, schema: Schema | None = None) -> str:
+    """A filter over our columns as Spark reads it; with their schema, what it leaves to Parquet is right as well.
+
+    To Parquet's filters -0.0 is less than 0.0, and they would leave out what Spark finds equal.
+    """
+
+    def from_zero(attribute: str) -> str | None:
+        is_real = schema is not None and schema.attributes.get(attribute) is Type.FLOAT
+        return "-0.0D" if is_real else None
+
+    return filter_sql(condition, name=column, literal=spark_literal, from_zero=from_zero)
 
 
 def map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:

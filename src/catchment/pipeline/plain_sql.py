@@ -49,7 +49,7 @@ def _answered(
 ) -> DataFrame:
     window, keys = layout.window, [column_of(name) for name in layout.group_keys]
     states = {part: f"state{number}" for number, part in enumerate({p: None for q in questions for p in q.parts})}
-    conditions = [f"({condition_sql(question.where)})" for question in questions]
+    conditions = [f"({condition_sql(question.where, schema=plan.schemas[question.topic])})" for question in questions]
     numbered = ", ".join(f"CASE WHEN {condition} THEN {at} END" for at, condition in enumerate(conditions))
     # What satisfies the only question needs no second look.
     which = f"explode(array({numbered}))" if len(questions) > 1 else "0"

@@ -198,7 +198,11 @@ class Run:
             known = ", ".join(self.plan.regular_names) or "none"
             raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
         of_topic = self._prepared(None).where(f"topic = {spark_literal(query.topic)}")
-        events = accepted(of_topic, self.plan, self._known).drop(REASON).where(condition_sql(query.where))
+        events = (
+            accepted(of_topic, self.plan, self._known)
+            .drop(REASON)
+            .where(condition_sql(query.where, schema=self.plan.schemas[query.topic]))
+        )
         there = set(events.columns)
         names = (
             map(attribute_of, events.columns) if query.columns is None else dict.fromkeys(("event_id", *query.columns))
