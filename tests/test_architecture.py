@@ -85,6 +85,32 @@ def imported_modules(path: Path, source: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{base}.{alias.name}" if is_package or is_submodule else base
 
 
+KEPT_FROM_BROKERS = {"catchment.model.states", "catchment.stages.kernels", "catchment.stages.cell_kernels"}
+"""Brokers make, merge and finish partials by the functions of `stages`, and know nothing of how these do it."""
+
+
+def test_brokers_leave_states_to_the_stages() -> None:
+    found = [
+        f"{path.name}:{line}: {module}"
+        for path in sorted((SOURCE / "broker").rglob("*.py"))
+        for line, module in imported_modules(path, SOURCE)
+        if any(f"{module}.".startswith(f"{one}.") for one in KEPT_FROM_BROKERS)
+    ]
+    assert found == []
+
+
+def test_simulations_read_no_private_name() -> None:
+    """Neither of brokers nor of anything else that is not their own."""
+    found = [
+        f"{path.name}:{node.lineno}: {node.attr}"
+        for path in sorted((SOURCE / "simulation").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    ]
+    assert found == []
+
+
 def test_every_import_keeps_to_the_table() -> None:
     assert list(violations(SOURCE)) == []
 
