@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
-__all__ = ["as_events", "attribute_schema", "problems", "value_problem"]
+__all__ = ["as_events", "attribute_schema", "event_times_us", "problems", "value_problem"]
 
 Columns: TypeAlias = "pa.Table | pa.RecordBatch"
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"
@@ -132,3 +132,8 @@ def _wrong_values(name: str, values: Column) -> tuple[Column, str] | None:
 def _not_in(values: pa.Array | pa.ChunkedArray, accepted: Iterable[str]) -> pa.Array | pa.ChunkedArray:
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     return pc.invert(pc.is_in(values, value_set=pa.array(sorted(accepted), kind)))
+
+
+def event_times_us(batch: pa.RecordBatch) -> Any:
+    """The times of events, as numbers."""
+    return batch.column("ts").view(pa.int64()).to_numpy(zero_copy_only=False)

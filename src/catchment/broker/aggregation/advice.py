@@ -34,6 +34,7 @@ from catchment.broker.aggregation.topic import Topic
 from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.errors import CatchmentError, SubscriptionError
+from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
 from catchment.stages import CELL_BYTES, state_bytes_max
@@ -166,7 +167,7 @@ class Aggregation(Advice):
     def on_publish(
         self, at: At, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_] | None:
-        return self._topic(at, topic).admit(at, events.column("ts").cast(pa.int64()).to_numpy(), requests)
+        return self._topic(at, topic).admit(at, event_times_us(events), requests)
 
     def pub_send(
         self, at: At, proceed: Proceed, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str

@@ -72,11 +72,10 @@ class Clock:
         self, advertisers: Collection[str], neighbours: Collection[str], besides: str = "", *, latest_us: int = NEVER
     ) -> int:
         """What all sides but one have promised."""
-        promised = (
-            self.heard.get(peer, NEVER) if peer in neighbours else self.own_us(latest_us)
-            for peer in advertisers
-            if peer != besides
-        )
+        advertising = [peer for peer in neighbours if peer in advertisers]
+        promised = [self.heard.get(peer, NEVER) for peer in advertising if peer != besides]
+        if len(advertisers) > len(advertising):
+            promised.append(self.own_us(latest_us))
         return max(min(promised, default=FOR_EVER), NEVER)
 
     # -- silence ----------------------------------------------------------------------------------------------------

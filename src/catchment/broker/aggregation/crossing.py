@@ -19,6 +19,7 @@ from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.places import Outlet, Pairs
 from catchment.broker.aggregation.questions import Questions
 from catchment.broker.routing import Matched
+from catchment.model.events import event_times_us
 from catchment.stages import NOTHING, cells_of, event_bytes, mixed, wants_of
 
 __all__ = ["ADVICE", "Arrived", "Crossing"]
@@ -284,7 +285,7 @@ class Crossing:
             assert columns is not None
             at.forward(side, self._topic, pairs.events.take(pa.array(chosen)), columns)
         if into is not None:
-            times_us = pairs.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            times_us = event_times_us(pairs.events)
             windows = self._questions.tables.windows[into.numbers]
             self._outlets[side].add(into, int(windows.next_end_us(times_us[into.rows]).min()))
             at.spend("add", len(into.rows))
@@ -293,7 +294,7 @@ class Crossing:
 
     def _standing(self, side: str, held: Held, end_us: int) -> tuple[Standing, Ints]:
         """All that is ready to be decided about, and the pair of each want."""
-        times_us = held.pairs.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        times_us = event_times_us(held.pairs.events)
         lot, wants, pair = self._wants(side, held.pairs, times_us)
         windows = self._questions.tables.windows[held.pairs.numbers[pair]]
         strides = np.asarray(windows.stride_of(windows.slice_of(times_us[lot])))

@@ -216,7 +216,7 @@ class Place:
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes to keep all this."""
-        waiting: int = sum(one.events.nbytes // max(one.events.num_rows, 1) * len(one.rows) for one in self._waiting)
+        waiting: int = sum(one.events.nbytes for one in self._waiting)
         return sum(table.size_bytes for table in self._tables()) + waiting
 
     @property

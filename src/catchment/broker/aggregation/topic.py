@@ -28,6 +28,7 @@ from catchment.broker.aggregation.silence import Silence
 from catchment.broker.aggregation.timers import HOLDING, Item, WaitingTimes, timer_key
 from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
+from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
 from catchment.stages import ByCode, misfits, partials_from_bytes, partials_to_bytes
 
@@ -151,7 +152,7 @@ class Topic:
         marks = self._marks(at, notes, upstream)
         # What was held goes on for aggregates alone: whoever wants it as it is has it already.
         regular = matched if marks.held_us is None else matched.without(marks.held_us > NEVER)
-        times_us = events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        times_us = event_times_us(events)
         self._weigh(at, events.num_rows)
         self.clock.see(int(times_us.max()), at.now_us)
         arrived = self._arrived(events, times_us, marks)
@@ -380,7 +381,7 @@ class Topic:
         assert self.crossing is not None
         into = self.crossing.release(at, side, end_us)
         if into is not None:
-            times_us = into.events.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            times_us = event_times_us(into.events)
             self._wake_for(at, side, into, times_us)
         next_us = self.crossing.held[side].first_end_us()
         if next_us is not None:

@@ -21,7 +21,6 @@ from catchment.overlay.placement.offers import (
     PERIOD_US,
     Bools,
     Cost,
-    Floats,
     Ints,
     Offer,
     Placement,
@@ -43,7 +42,7 @@ class Knowledge:
     broker_of: Ints
     """Of each link, the broker on this side."""
     series: Series
-    publications: Floats = field(init=False)
+    publications: Ints = field(init=False)
     """By link, what those of this period cost that only aggregate subscriptions want."""
     touched: Ints = field(init=False)
     """By link and series, the last slice that a publication was wanted in."""
@@ -57,7 +56,7 @@ class Knowledge:
 
     def __post_init__(self) -> None:
         links, series = len(self.broker_of), len(self.series)
-        self.publications = np.zeros(links)
+        self.publications = np.zeros(links, np.int64)
         self.touched = np.full((links, series), NEVER, np.int64)
         self.values = np.zeros((links, series), np.int64)
 
@@ -88,11 +87,12 @@ class Adaptive(Placement):
         looks_back: bool = True,
         cost: Cost = MESSAGES,
     ) -> None:
-        self.known, self.period_us, self.cost = known, period_us, cost
+        self.known, self.period_us = known, period_us
+        self._publication_cost, self._partial_cost, self._byte_cost = cost.units()
         self._patience, self._looks_back = patience, looks_back
         self.aggregates = np.zeros(known.brokers, np.bool_)
         """The mode of each broker."""
-        self._regret = np.zeros(known.brokers)
+        self._regret = np.zeros(known.brokers, np.int64)
         """How much more each mode has cost than the other would have, since it was chosen."""
         self.transitions = 0
 
@@ -141,7 +141,7 @@ class Adaptive(Placement):
 
     def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
         self.aggregates = np.array(facts["aggregates"], np.bool_)
-        self._regret = np.array(facts["regret"], np.float64)
+        self._regret = np.array(facts["regret"], np.int64)
         self.transitions = facts["transitions"]
         self.known.publications[:] = facts["publications"]
 
@@ -156,9 +156,10 @@ class Adaptive(Placement):
             lot, column = offer.lot[collected], offer.column[collected]
             np.add.at(known.values[link], offer.series[column], offer.weights[lot] * (behind - first)[column])
 
-    def _raw_cost(self, offer: Offer) -> Floats:
+    def _raw_cost(self, offer: Offer) -> Ints:
         """Of each lot, what it costs to let it cross as it is."""
-        return offer.weights * (self.cost.message + self.cost.match) + offer.size_bytes * self.cost.byte
+        costs: Ints = offer.weights * self._publication_cost + offer.size_bytes * self._byte_cost
+        return costs
 
     def _horizon_us(self) -> Ints:
         """Of each broker, how far it looks back: whole periods, and no shift is longer."""
@@ -171,28 +172,28 @@ class Adaptive(Placement):
         horizon: Ints = np.maximum(-(-longest // self.period_us), 1) * self.period_us
         return horizon
 
-    def _partial_costs(self, now_us: int, horizon_us: Ints) -> Floats:
+    def _partial_costs(self, now_us: int, horizon_us: Ints) -> Ints:
         """By link and series, what the partials cost that would have been sent within each link's horizon till now."""
-        known, series, cost = self.known, self.known.series, self.cost
+        known, series = self.known, self.known.series
         first, behind = series.windows.ending_within(now_us - horizon_us[:, None], np.asarray(now_us))
         windows = np.maximum(np.minimum(behind, series.windows.last_window(known.touched) + 1) - first, 0)
         # Where values are collected, each of them is a message.
         messages = np.where(series.collects, known.values, windows)
         bytes_ = windows * series.partial_bytes + known.values * VALUE_BYTES
-        costs: Floats = messages * (cost.message + cost.merge) + bytes_ * cost.byte
+        costs: Ints = messages * self._partial_cost + bytes_ * self._byte_cost
         return costs
 
-    def _analyse(self, now_us: int, horizon_us: Ints, ends: Bools) -> tuple[Floats, Floats]:
+    def _analyse(self, now_us: int, horizon_us: Ints, ends: Bools) -> tuple[Ints, Ints]:
         """By broker, what the publications cost, and what the partials would have that they are in."""
         known = self.known
         per_link = self._partial_costs(now_us, horizon_us[known.broker_of]).sum(axis=1)
-        costs = [np.zeros(known.brokers), np.zeros(known.brokers)]
+        costs = [np.zeros(known.brokers, np.int64), np.zeros(known.brokers, np.int64)]
         for of_brokers, of_links in zip(costs, (known.publications, per_link), strict=True):
             np.add.at(of_brokers, known.broker_of, of_links)
         known.begin(ends[known.broker_of])
         return costs[0], costs[1]
 
-    def _plan(self, publications: Floats, partials: Floats, ends: Bools) -> Bools:
+    def _plan(self, publications: Ints, partials: Ints, ends: Bools) -> Bools:
         """Which brokers should change: those whose mode has cost them too much by now."""
         now = np.where(self.aggregates, partials, publications)
         other = np.where(self.aggregates, publications, partials)

@@ -28,7 +28,6 @@ __all__ = [
     "PERIOD_US",
     "Bools",
     "Cost",
-    "Floats",
     "Grain",
     "Ints",
     "Offer",
@@ -38,7 +37,6 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 Grain = Literal["window", "stride"]
 NEVER, FOR_EVER = -(2**62), 2**62
 PERIOD_US = 2_000_000
@@ -60,7 +58,15 @@ class Cost:
             if isinstance(value, bool) or not (isinstance(value, (int, float, np.number)) and 0 <= value < math.inf):
                 raise ConfigurationError(f"cost.{name} is {value!r}; accepted is a number from 0 on")
 
+    def units(self) -> tuple[int, int, int]:
+        """What a publication, a partial and a byte cost, in whole numbers: no sum of them depends on its order."""
+        costs = self.message + self.match, self.message + self.merge, self.byte
+        publication, partial, byte = (round(one * UNITS) for one in costs)
+        return publication, partial, byte
 
+
+UNITS = 1_000_000
+"""Of the unit in which a cost is given."""
 MESSAGES = Cost()
 """Nothing but messages counts."""
 

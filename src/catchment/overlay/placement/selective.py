@@ -20,7 +20,7 @@ import numpy as np
 from catchment.overlay.placement.adaptive import Adaptive, Knowledge
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import tree_order
-from catchment.overlay.placement.offers import FOR_EVER, MESSAGES, PERIOD_US, Bools, Cost, Floats, Ints, Offer
+from catchment.overlay.placement.offers import FOR_EVER, MESSAGES, PERIOD_US, Bools, Cost, Ints, Offer
 from catchment.overlay.placement.series import Series
 from catchment.overlay.traffic import meets
 from catchment.overlay.trees import Tree
@@ -29,9 +29,7 @@ __all__ = ["Coordinated", "Selective"]
 
 MARGIN = 0.2
 """By how much, at least, a change must pay."""
-UNITS = 1_000
-"""A message, in the whole numbers that covers are found in."""
-Wanted = dict[bytes, float]
+Wanted = dict[bytes, int]
 """Sets of series, as the bytes of their rising numbers, and what the publications cost that they wanted."""
 
 
@@ -85,7 +83,7 @@ class Selective(Adaptive):
         for lot, of_lot in zip(lots.tolist(), np.split(series, begins[1:]), strict=True):
             if not offer.must[lot]:
                 key = np.sort(of_lot).tobytes()
-                wanted[key] = wanted.get(key, 0.0) + float(raw[lot])
+                wanted[key] = wanted.get(key, 0) + int(raw[lot])
 
     def sample(self, now_us: int) -> None:
         horizon_us = self._horizon_us()[self.known.broker_of]
@@ -110,7 +108,7 @@ class Selective(Adaptive):
         """By link and series, on how many links whatever crosses as it is costs the same again; with this one."""
         return np.ones(self.chosen.shape, np.int64)
 
-    def _cheapest(self, link: int, sets: Wanted, partials: Floats, reach: Ints) -> Ints:
+    def _cheapest(self, link: int, sets: Wanted, partials: Ints, reach: Ints) -> Ints:
         """The series to aggregate on a link; those of which nothing was heard stay as they are."""
         found: Ints = self.chosen[link].copy()
         if not sets:
@@ -121,10 +119,10 @@ class Selective(Adaptive):
         columns, column = np.unique(series, return_inverse=True)
         owner = np.repeat(np.arange(len(members)), lengths)
         far = np.array([reach[one].max() for one in members])
-        raw = np.rint(np.fromiter(sets.values(), np.float64) * far * UNITS).astype(np.int64)
+        raw = np.fromiter(sets.values(), np.int64) * far
         # A change must be worth it.
         bias = np.where(found[columns] > 0, 1 - self._margin, 1 + self._margin)
-        each = np.rint(partials[columns] * reach[columns] * bias * UNITS).astype(np.int64)
+        each = np.rint(partials[columns] * reach[columns] * bias).astype(np.int64)
         _, taken = minimum_cover(owner, column, np.maximum(raw, 1), each)
         found[columns] = taken
         return found
@@ -144,7 +142,7 @@ class Selective(Adaptive):
                 now = places[np.array(numbers, np.int64)]
                 key = np.sort(now[now >= 0]).tobytes()
                 if key:
-                    wanted[key] = wanted.get(key, 0.0) + cost
+                    wanted[key] = wanted.get(key, 0) + cost
 
 
 class Coordinated(Selective):
