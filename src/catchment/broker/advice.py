@@ -194,6 +194,14 @@ class At:
         message = m.Published(topic, events, pa.RecordBatch.from_pydict(columns))
         self.asked.append(partial(self._here.send, neighbour, message))
 
+    def watch(self, topic: str, number: int, condition: Filter) -> None:
+        """Match a filter of this advice besides; `Matched.watched` of its name tells the rows and numbers."""
+        self.asked.append(lambda: self._here.routes(topic).watch(self._advice, number, condition))
+
+    def unwatch(self, topic: str, number: int) -> None:
+        """Match it no more."""
+        self.asked.append(lambda: self._here.routes(topic).unwatch(self._advice, number))
+
     def inform(self, client: str, value: Any) -> None:
         """Send a client a value, as a message of this advice; one that has gone meanwhile is left out."""
         self._send_client(client, m.Informed(self._advice, _packed(value)))

@@ -160,11 +160,12 @@ def _routes(routes: Routes) -> list[Any]:
         {peer: [filter_to_plain(one) for one in filters] for peer, filters in routes.wanted.items()},
         [[*key, filter_to_plain(where), columns] for key, (where, columns) in routes.subscriptions.items()],
         {peer: [filter_to_plain(one) for one in summary.told] for peer, summary in routes.summaries.items()},
+        [[*key, filter_to_plain(condition)] for key, condition in routes.watched.items()],
     ]
 
 
 def _recall_routes(routes: Routes, plain: list[Any]) -> None:
-    advertisers, advertised_to, wanted, subscriptions, told = plain
+    advertisers, advertised_to, wanted, subscriptions, told, watched = plain
     routes.advertisers, routes.advertised_to = set(advertisers), set(advertised_to)
     routes.recall(
         {peer: [filter_from_plain(one) for one in filters] for peer, filters in wanted.items()},
@@ -173,4 +174,5 @@ def _recall_routes(routes: Routes, plain: list[Any]) -> None:
             for client, name, where, columns in subscriptions
         },
         {peer: tuple(filter_from_plain(one) for one in filters) for peer, filters in told.items()},
+        {(advice, number): filter_from_plain(condition) for advice, number, condition in watched},
     )

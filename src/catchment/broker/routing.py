@@ -26,6 +26,9 @@ __all__ = ["Before", "BySubscription", "Matched", "Routes", "Rows", "combined", 
 
 Rows = npt.NDArray[np.int64]
 
+_WATCHED = "\0"
+"""Whose filters are those of advice; no peer has this name."""
+_Who = tuple[str, Filter | str | tuple[str, int]]
 FEW_PAIRS = 16
 """Up to so many, Python's own lists are quicker than arrays."""
 
@@ -72,6 +75,8 @@ class Matched:
 
     neighbours: dict[str, Rows] = field(default_factory=dict)
     clients: dict[str, BySubscription] = field(default_factory=dict)
+    watched: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
+    """By advice, rows and the numbers of the filters of its own that want them: pairs."""
     notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
     """By neighbour, what advice says of each event that goes there, in columns."""
 
@@ -82,6 +87,7 @@ class Matched:
         return Matched(
             {side: rows for side, rows in neighbours.items() if len(rows)},
             {client: of for client, of in clients.items() if len(of.rows)},
+            self.watched,
         )
 
     def note(self, advice: str, neighbour: str, columns: Mapping[str, pa.Array]) -> None:
@@ -101,6 +107,8 @@ class Routes:
         """Of each neighbour, the filters that it has told."""
         self.subscriptions: dict[tuple[str, str], tuple[Filter, tuple[str, ...] | None]] = {}
         """Of clients, by client and name: the filter, and the columns wanted."""
+        self.watched: dict[tuple[str, int], Filter] = {}
+        """Of advice, by its name and a number of its own, filters that are matched besides."""
         self._matcher = Matcher({}, schema)
         self._order: _Order | None = None
         """Of the matcher's slots; None if they have changed."""
@@ -138,11 +146,20 @@ class Routes:
         self._end_matching((client, name))
         return self._spread(condition, client, added=False)
 
-    def _begin_matching(self, who: tuple[str, Filter | str], condition: Filter) -> None:
+    def watch(self, advice: str, number: int, condition: Filter) -> None:
+        """Match a filter of an advice besides; nobody is told of it."""
+        self.watched[advice, number] = condition
+        self._begin_matching((_WATCHED, (advice, number)), condition)
+
+    def unwatch(self, advice: str, number: int) -> None:
+        if self.watched.pop((advice, number), None) is not None:
+            self._end_matching((_WATCHED, (advice, number)))
+
+    def _begin_matching(self, who: _Who, condition: Filter) -> None:
         self._matcher.add(who, condition)
         self._order = None
 
-    def _end_matching(self, who: tuple[str, Filter | str]) -> None:
+    def _end_matching(self, who: _Who) -> None:
         self._matcher.remove(who)
         self._order = None
 
@@ -174,6 +191,7 @@ class Routes:
         wanted: Mapping[str, Iterable[Filter]],
         subscriptions: Mapping[tuple[str, str], tuple[Filter, tuple[str, ...] | None]],
         told: Mapping[str, tuple[Filter, ...]],
+        watched: Mapping[tuple[str, int], Filter],
     ) -> None:
         """Become what routes were that had and had told this; called on empty ones."""
         for neighbour, filters in wanted.items():
@@ -183,6 +201,8 @@ class Routes:
         for (client, name), (condition, columns) in subscriptions.items():
             self.subscriptions[client, name] = (condition, columns)
             self._begin_matching((client, name), condition)
+        for (advice, number), condition in watched.items():
+            self.watch(advice, number, condition)
         for neighbour, summary in self.summaries.items():
             summary.recall(self.filters_beside(neighbour), told[neighbour])
 
@@ -211,13 +231,19 @@ class Routes:
     def _few(self, rows: list[int], slots: list[int]) -> Matched:
         per_neighbour: dict[str, set[int]] = {}
         per_client: dict[str, dict[str, list[int]]] = {}
+        per_advice: dict[str, list[tuple[int, int]]] = {}
         for row, slot in zip(rows, slots, strict=True):
             peer, what = self._matcher.id_of(slot)
-            if isinstance(what, str):
+            if peer == _WATCHED:
+                per_advice.setdefault(what[0], []).append((row, what[1]))
+            elif isinstance(what, str):
                 per_client.setdefault(peer, {}).setdefault(what, []).append(row)
             else:
                 per_neighbour.setdefault(peer, set()).add(row)
         matched = Matched()
+        for advice, pairs in per_advice.items():
+            found = np.array(pairs, np.int64)
+            matched.watched[advice] = found[:, 0], found[:, 1]
         for neighbour, wanted in sorted(per_neighbour.items()):
             matched.neighbours[neighbour] = np.array(sorted(wanted), np.int64)
         for client, by_name in sorted(per_client.items()):
@@ -240,10 +266,27 @@ class Routes:
             if peer in self.wanted:
                 matched.neighbours[peer] = rising(wanted, row_count)
                 continue
+            if peer == _WATCHED:
+                matched.watched = _watched(order.names[first:last], end[first:last] - begin[first:last], wanted)
+                continue
             there = first + (end[first:last] > begin[first:last]).nonzero()[0]
             names = [order.names[place] for place in there.tolist()]
             matched.clients[peer] = BySubscription(names, end[there] - begin[first], wanted)
         return matched
+
+
+def _watched(names: list[tuple[str, int]], counts: Rows, rows: Rows) -> dict[str, tuple[Rows, Rows]]:
+    """The pairs of each advice, in the order of rows."""
+    numbers = np.repeat(np.array([number for _, number in names], np.int64), counts)
+    owners = np.repeat(np.array([advice for advice, _ in names]), counts)
+    order = np.argsort(rows, kind="stable")
+    rows, numbers, owners = rows[order].astype(np.int64), numbers[order], owners[order]
+    found = {}
+    for advice in dict.fromkeys(advice for advice, _ in names):
+        mine = owners == advice
+        if mine.any():
+            found[advice] = rows[mine], numbers[mine]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

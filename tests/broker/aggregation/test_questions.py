@@ -3,14 +3,12 @@
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from catchment import Subscription
 from catchment.broker.aggregation.questions import Asked, Questions
 from catchment.broker.peers import HERE
 from catchment.model.errors import SubscriptionError
-from catchment.model.events import event_times_us
 from catchment.model.schema import Schema, Type
 
 SCHEMA = Schema({"x": Type.INT, "road": Type.STRING})
@@ -56,16 +54,19 @@ def test_a_view_knows_what_its_side_asks_for() -> None:
     assert questions.is_plain("right")[known.number]
 
 
-def test_events_are_matched_with_the_questions_that_want_them() -> None:
+def test_events_between_sampling_windows_are_wanted_by_nobody() -> None:
     questions = Questions("t", SCHEMA, by_stride=False)
-    numbers = {name: questions.add(asked(name, SUM.format(least)), HERE).number for name, least in (("a", 1), ("b", 5))}
+    always = questions.add(asked("a", SUM.format(1)), HERE).number
     sampled = questions.add(asked("c", SAMPLED), HERE).number
-    times = [0, 500_000, 1_500_000, 5_000_000]
-    events = pa.RecordBatch.from_pydict({"ts": pa.array(times, Type.TIMESTAMP.arrow), "x": [0, 3, 9, None]})
-    rows, found = questions.match(events, event_times_us(events))
-    expected = {(1, numbers["a"]), (2, numbers["a"]), (2, numbers["b"]), (0, sampled), (1, sampled), (3, sampled)}
-    assert set(zip(rows.tolist(), found.tolist(), strict=True)) == expected
-    assert (np.diff(rows) >= 0).all()
+    times = np.array([0, 500_000, 1_500_000, 5_000_000])
+    given = np.array([0, 1, 2, 2, 3]), np.array([sampled, sampled, sampled, always, sampled])
+    rows, found = questions.wanting(*given, times)
+    assert list(zip(rows.tolist(), found.tolist(), strict=True)) == [
+        (0, sampled),
+        (1, sampled),
+        (2, always),
+        (3, sampled),
+    ]
 
 
 def test_numbers_are_used_again_and_restored_as_they_were() -> None:

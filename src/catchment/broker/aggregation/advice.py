@@ -68,7 +68,7 @@ class Aggregation(Advice):
         asked = Asked.of(f"{at.broker}/{self._last + 1}", query, self._schemas[query.topic].with_implicit())
         self._require_memory(name, asked)
         self._last += 1
-        question = here.add(asked, HERE)
+        question = here.add(at, asked, HERE)
         here.edge.subscribe(asked.id, Local(client, name, sql, query.aggregate, question))
         here.edge.begin_after(here.clock.known_us, asked.id)
         self._ask(at, here, [asked], HERE)
@@ -113,7 +113,7 @@ class Aggregation(Advice):
 
     def _leave(self, at: At, here: Topic, keys: list[str]) -> None:
         for key in keys:
-            here.remove(key)
+            here.remove(at, key)
         for neighbour in here.known_to:
             self._take_back(at, here, keys, neighbour)
         here.advance(at)
@@ -205,7 +205,7 @@ class Aggregation(Advice):
             if asked.id in here.questions.asked:
                 at.report("subscriptions that were asked twice", f"{asked.id} from {sender}")
             else:
-                here.add(asked, sender)
+                here.add(at, asked, sender)
                 fresh.append(asked)
         self._check_clock(at, here, sender, now_us)
         self._ask(at, here, fresh, sender)

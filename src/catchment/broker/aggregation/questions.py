@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from catchment.matching import Matcher
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import SubscriptionError
 from catchment.model.filter import Filter
@@ -130,7 +128,6 @@ class Known:
 class _Tables:
     """What is known of questions, by their numbers."""
 
-    number_of_slot: Ints
     ids: Ints
     windows: WindowColumns
     has_gaps: bool
@@ -155,7 +152,6 @@ class Questions:
         self.by_id: dict[int, Known] = {}
         self._by_number: list[Known | None] = []
         self._free: list[int] = []
-        self._matcher = Matcher({}, self.schema)
         self._windows: dict[str | None, tuple[Window, ...]] = {}
         self._plans: dict[str, CellPlan] = {}
         self._views: dict[str, dict[int, View]] = {}
@@ -175,7 +171,6 @@ class Questions:
         if known is None:
             known = self.by_id[question.id] = Known(question.id, self._free_number(), asked.where, asked.window)
             self._by_number[known.number] = known
-            self._matcher.add(question.id, asked.where)
         view = known.views.setdefault(side, View(question))
         view.asked[asked.id] = asked
         view.look_again()
@@ -204,7 +199,6 @@ class Questions:
             del self.by_id[known.id]
             self._by_number[known.number] = None
             heappush(self._free, known.number)
-            self._matcher.remove(known.id)
         self._forget_tables()
         return known, side
 
@@ -274,9 +268,6 @@ class Questions:
 
     def _make_tables(self) -> _Tables:
         known = [one for one in self._by_number if one is not None]
-        slots = {one.number: self._matcher.slot_of(one.id) for one in known}
-        number_of_slot = np.full(max(slots.values(), default=-1) + 1, -1, np.int64)
-        number_of_slot[list(slots.values())] = list(slots)
         ids = np.array([0 if one is None else one.id for one in self._by_number], np.int64)
         windows = WindowColumns.of(_ANY if one is None else one.window for one in self._by_number)
         sides = {side for one in known for side in one.views}
@@ -285,7 +276,7 @@ class Questions:
         plain = {side: np.array([view is not None and view.is_plain for view in of]) for side, of in views.items()}
         fetches = {side: np.array([view is not None and view.fetches for view in of]) for side, of in views.items()}
         gaps = any(one.window.shift_us > one.window.size_us for one in known)
-        return _Tables(number_of_slot, ids, windows, gaps, at, plain, fetches)
+        return _Tables(ids, windows, gaps, at, plain, fetches)
 
     def at_side(self, side: str) -> Bools:
         """Of each number, whether it is asked on a side."""
@@ -302,14 +293,9 @@ class Questions:
     def _none(self) -> Bools:
         return np.zeros(len(self._by_number), np.bool_)
 
-    def match(self, events: pa.RecordBatch, times: Ints) -> tuple[Ints, Ints]:
-        """Rows of events and numbers of the questions that want them, each pair once, in the order of rows."""
-        if not self.by_id:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        rows, slots = self._matcher.match_slots(events)
+    def wanting(self, rows: Ints, numbers: Ints, times: Ints) -> tuple[Ints, Ints]:
+        """Of rows and the numbers of questions whose filters they satisfy, those that lie in a window."""
         tables = self.tables
-        numbers = tables.number_of_slot[slots]
-        rows = np.asarray(rows, np.int64)
         if tables.has_gaps:
             windows = tables.windows[numbers]
             inside = windows.in_a_window(windows.slice_of(times[rows]))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from catchment.broker.advice import At
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end_us
-from catchment.broker.aggregation.crossing import Arrived, Crossing
+from catchment.broker.aggregation.crossing import ADVICE, Arrived, Crossing
 from catchment.broker.aggregation.deciding import Deciding
 from catchment.broker.aggregation.edges import Edge, Told
 from catchment.broker.aggregation.marks import Marks
@@ -35,6 +35,7 @@ from catchment.stages import ByCode, misfits, partials_from_bytes, partials_to_b
 __all__ = ["Topic"]
 
 Ints = npt.NDArray[np.int64]
+_NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int64)
 _GONE_MAX = 1_000
 FLOW_BYTES_MAX = 400_000
 """About how large a message with partials may be; more of them go in several."""
@@ -70,19 +71,22 @@ class Topic:
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
-    def add(self, asked: Asked, side: str) -> int:
+    def add(self, at: At, asked: Asked, side: str) -> int:
         """Somebody asks; return the id of the question."""
         place = self._place(side)
         self._before_change(place)
         question = self.questions.question_of(asked)
         known = self.questions.by_id.get(question.id)
         before = len(known.views[side].question.parts) if known is not None and side in known.views else 0
+        is_new = known is None
         known = self.questions.add(asked, side)
+        if is_new:
+            at.watch(self.name, known.number, known.where)
         place.asked_for(known.views[side].question, before)
         self._gone.pop(known.id, None)
         return known.id
 
-    def remove(self, name: str) -> None:
+    def remove(self, at: At, name: str) -> None:
         """A subscription is no more, and its open windows with it."""
         place = self._place(self.questions.sides[name])
         self._before_change(place)
@@ -93,6 +97,7 @@ class Topic:
         if view is None and self.crossing is not None and side != HERE:
             self.crossing.forget(side, known.number)
         if not known.views:
+            at.unwatch(self.name, known.number)
             self._waiting_times.forget(known.id)
             self._gone[known.id] = None
             while len(self._gone) > _GONE_MAX:
@@ -155,7 +160,7 @@ class Topic:
         times_us = event_times_us(events)
         self._weigh(at, events.num_rows)
         self.clock.see(int(times_us.max()), at.now_us)
-        arrived = self._arrived(events, times_us, marks)
+        arrived = self._arrived(events, times_us, matched.watched.get(ADVICE, _NOTHING), marks)
         here = self.questions.at_side(HERE)[arrived.pairs.numbers]
         if here.any():
             self.edge.add(arrived.pairs.where(here), int(arrived.ends_us[here].min()))
@@ -175,9 +180,9 @@ class Topic:
             at.report("marks that do not fit", f"from {sender}: {type(error).__name__}: {error}")
             return Marks.none()
 
-    def _arrived(self, events: pa.RecordBatch, times_us: Ints, marks: Marks) -> Arrived:
+    def _arrived(self, events: pa.RecordBatch, times_us: Ints, watched: tuple[Ints, Ints], marks: Marks) -> Arrived:
         """Find out who wants publications and does not have them yet."""
-        rows, numbers = self.questions.match(events, times_us)
+        rows, numbers = self.questions.wanting(*watched, times_us)
         tables = self.questions.tables
         if len(marks.rows) and len(rows):
             known = self.questions.by_id
