@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,8 +24,8 @@ from catchment.broker.inputs import (
     Resumed,
     Woken,
 )
-from catchment.broker.memory import remembered
-from catchment.broker.routing import Before
+from catchment.broker.memory import recalled, remembered
+from catchment.broker.routing import Before, Matched
 from catchment.broker.store import StoreReply
 from catchment.model.errors import ConfigurationError
 from catchment.model.subscription import Query
@@ -608,3 +609,46 @@ def test_an_unknown_joinpoint_is_refused() -> None:
         Broker("b1", [], Settings(schemas=SCHEMAS), [Odd()])
     with pytest.raises(ConfigurationError, match="named 'silent'"):
         Broker("b1", [], Settings(schemas=SCHEMAS), [Silent(), Silent()])
+
+
+class Spotting(Advice):
+    """Sees which events are fast, and whatever else is asked for at run time."""
+
+    name = "spotting"
+
+    def ad_add(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
+        proceed()
+        at.watch(topic, 1, Filter.parse("speed > 50"))
+        at.watch(topic, 2, Filter.parse("speed > 90"))
+
+    def ad_del(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
+        proceed()
+        at.unwatch(topic, 2)
+
+    def pub_send(
+        self, at: At, proceed: Proceed, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str
+    ) -> None:
+        proceed()
+        rows, numbers = matched.watched.get(self.name, (np.zeros(0), np.zeros(0)))
+        at.state["seen"] = sorted(zip(rows.tolist(), numbers.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_filters_of_advice_are_matched_in_the_same_pass(count: int) -> None:
+    """Few pairs and many are told alike, also by a broker that was brought back; and no neighbour hears of them."""
+    desk, neighbour = Desk(Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Spotting()])), Voice("b2")
+    client = Voice("c")
+    desk.hand(Attached("c"), client.says(m.SubscribeTo(1, "all", "SELECT * FROM traffic")))
+    desk.hand(neighbour.says(m.Advertised("traffic", 1)))
+    speeds = [40.0, 60.0, 95.0] * count
+    events = pa.RecordBatch.from_pydict({"event_id": [f"e{at}" for at in range(len(speeds))], "speed": speeds})
+    expected = [(row, one) for row, speed in enumerate(speeds) for one in (1, 2) if speed > (50, 90)[one - 1]]
+    back = Desk(recalled(remembered(desk.broker), Settings(schemas=SCHEMAS), [Spotting()]))
+    again = Voice("b2")
+    again.sequence = neighbour.sequence
+    for one, voice in ((desk, neighbour), (back, again)):
+        one.hand(voice.says(m.Published("traffic", events)))
+        assert _state(one.broker, "spotting")["seen"] == expected
+        assert len(one.broker.routes("traffic").summaries["b2"].told) == 1
+    desk.hand(neighbour.says(m.Unadvertised("traffic", 2)), neighbour.says(m.Published("traffic", events)))
+    assert _state(desk.broker, "spotting")["seen"] == [pair for pair in expected if pair[1] == 1]
