@@ -44,11 +44,15 @@ def rows_of(several: Sequence[Cells], known: InstanceColumns, groups: pa.Array, 
     grouped, code = known.grouped[instance], known.code[instance]
     masked = (known.position[instance] == 0) & (words > 0)
     used = {name: np.isin(code, [one for one, held in BY_CODE.items() if name in held.columns]) for name in COLUMNS}
-    number = cells.number[places]
+    number, publications = cells.number[places], cells.publications[places]
+    count, low = cells.count[places], cells.low[places]
+    firsts = np.cumsum(lengths) - lengths
+    # As `partials_of` does it: a count is there where it differs, a scale where it is one.
+    differs = np.logical_or.reduceat(publications != count, firsts)
+    used["low"] &= (code != kernels.REAL_TOTAL) | np.logical_or.reduceat(low != 0, firsts)
     # A sum and what rounding lost of it travel as one number.
     is_sum = np.repeat(code == kernels.REAL_TOTAL, lengths)
     real, rest = cells.real[places], cells.rest[places]
-    firsts = np.cumsum(lengths) - lengths
     columns: dict[str, Any] = {
         "question": pa.array(known.question[instance]),
         "part": pa.array(known.part[instance]),
@@ -58,11 +62,11 @@ def rows_of(several: Sequence[Cells], known: InstanceColumns, groups: pa.Array, 
         "groups": list_array(
             groups.take(pa.array(cells.group[places][np.repeat(grouped, lengths)])), np.where(grouped, lengths, 0)
         ),
-        "publications": lists(cells.publications[places], lengths),
+        "publications": lists(publications, lengths),
         "origins": lists(cells.origins[places].view(np.int64), lengths, masked),
-        "count": lists(cells.count[places], lengths),
+        "count": lists(count, lengths, differs),
         "whole": lists(cells.whole[places], lengths, used["whole"]),
-        "low": lists(cells.low[places], lengths, used["low"]),
+        "low": lists(low, lengths, used["low"]),
         "real": lists(np.where(is_sum, real + rest, real), lengths, used["real"]),
         "rest": lists(rest, lengths, used["rest"]),
         "blob": list_array(
