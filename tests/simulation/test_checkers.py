@@ -1,18 +1,18 @@
 """Checkers that can fail: each is shown a world in which something is wrong."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from catchment import Overlay
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
+from catchment.broker.client import WindowValue
 from catchment.broker.hosting import Host, Limits
 from catchment.broker.inputs import Input, Received
-from catchment.broker.messages import WindowValue
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.schema import Type
@@ -177,7 +177,7 @@ def values_of(world: World) -> list[tuple[int, WindowValue]]:
 
 
 def changed(one: WindowValue, **fields: Any) -> tuple[int, WindowValue]:
-    return 0, msgspec.structs.replace(one, **fields)
+    return 0, replace(one, **fields)
 
 
 WRONG: dict[str, tuple[Callable[[WindowValue], list[tuple[int, WindowValue]]], str]] = {
