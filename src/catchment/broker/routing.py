@@ -76,7 +76,7 @@ class Matched:
     neighbours: dict[str, Rows] = field(default_factory=dict)
     clients: dict[str, BySubscription] = field(default_factory=dict)
     watched: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
-    """By advice, rows and the numbers of the filters of its own that want them: pairs."""
+    """By advice, rows and the numbers of the filters of its own that want them: pairs, rows rising for each filter."""
     notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
     """By neighbour, what advice says of each event that goes there, in columns."""
 
@@ -276,17 +276,15 @@ class Routes:
 
 
 def _watched(names: list[tuple[str, int]], counts: Rows, rows: Rows) -> dict[str, tuple[Rows, Rows]]:
-    """The pairs of each advice, in the order of rows."""
+    """The pairs of each advice, given all rows, filter by filter, and how many each filter has."""
     numbers = np.repeat(np.array([number for _, number in names], np.int64), counts)
-    owners = np.repeat(np.array([advice for advice, _ in names]), counts)
-    order = np.argsort(rows, kind="stable")
-    rows, numbers, owners = rows[order].astype(np.int64), numbers[order], owners[order]
-    found = {}
-    for advice in dict.fromkeys(advice for advice, _ in names):
-        mine = owners == advice
-        if mine.any():
-            found[advice] = rows[mine], numbers[mine]
-    return found
+    rows = rows.astype(np.int64)
+    owners = list(dict.fromkeys(advice for advice, _ in names))
+    if len(owners) == 1:
+        return {owners[0]: (rows, numbers)}
+    owner = np.repeat(np.array([owners.index(advice) for advice, _ in names]), counts)
+    found = {advice: (rows[owner == at], numbers[owner == at]) for at, advice in enumerate(owners)}
+    return {advice: pairs for advice, pairs in found.items() if len(pairs[0])}
 
 
 @dataclass(frozen=True, slots=True)
