@@ -122,7 +122,9 @@ def test_a_wrong_folder_or_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [gzip.compress(READINGS.encode())[:100], READINGS.encode(), b"\x1f\x8b\x08" + b"x" * 50]
+    "content",
+    [gzip.compress(READINGS.encode())[:100], READINGS.encode(), b"\x1f\x8b\x08" + b"x" * 50],
+    ids=["breaks off", "no gzip", "damaged gzip"],
 )
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     (traffic_folder(tmp_path, b"") / "aarhus-week.csv.gz").write_bytes(content)
