@@ -11,6 +11,7 @@ from catchment import Filter, Overlay
 from catchment.broker import messages as m
 from catchment.broker.advice import JOINPOINTS, VALUE_BYTES_MAX, Advice, At, Proceed
 from catchment.broker.broker import Broker, Settings
+from catchment.broker.demands import AskedQuestion
 from catchment.broker.inputs import (
     TAKEN,
     AdviceAttached,
@@ -127,7 +128,7 @@ class Inner(Advice):
     def sub_add(self, at: Any, proceed: Any, topic: str, condition: Filter, peer: str) -> Any:
         at.state["got"] = str(condition)
         before = proceed()
-        at.state["told before"] = {n: [str(f) for f in one.told] for n, one in before.items()}
+        at.state["told before"] = {n: [str(f) for f in one.sent] for n, one in before.items()}
         return before
 
 
@@ -350,16 +351,13 @@ def test_an_advice_hears_of_clients_that_come_park_resume_and_go() -> None:
 
 
 class Taking(Advice):
-    """Sees to every aggregate."""
+    """Answers every aggregate."""
 
     name = "taking"
 
-    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
+    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> AskedQuestion:
         at.state["asked"] = at.state.get("asked", 0) + 1
-        return True
-
-    def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
-        return name == "counted"
+        return AskedQuestion.of(query, SCHEMAS["traffic"].with_implicit())
 
 
 class Listing(Advice):
@@ -410,7 +408,7 @@ class Looking(Advice):
         if what == "clients":
             found: Any = {one: [at.topics(one), at.subscriptions(one)] for one in at.clients}
         else:
-            found = list(map(str, at.filters(*arguments)))
+            found = list(map(str, at.demands(*arguments)))
         at.inform(client, found)
 
 
@@ -649,6 +647,6 @@ def test_filters_of_advice_are_matched_in_the_same_pass(count: int) -> None:
     for one, voice in ((desk, neighbour), (back, again)):
         one.hand(voice.says(m.Published("traffic", events)))
         assert _state(one.broker, "spotting")["seen"] == expected
-        assert len(one.broker.routes("traffic").summaries["b2"].told) == 1
+        assert len(one.broker.routes("traffic").summaries["b2"].sent) == 1
     desk.hand(neighbour.says(m.Unadvertised("traffic", 2)), neighbour.says(m.Published("traffic", events)))
     assert _state(desk.broker, "spotting")["seen"] == [pair for pair in expected if pair[1] == 1]

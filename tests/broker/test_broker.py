@@ -481,7 +481,7 @@ def test_a_neighbour_that_starts_anew_is_told_everything_again() -> None:
     assert [str(message) for message in client.hears(step)] == ["acknowledged #1", "acknowledged #2"]
     assert [str(message) for message in after.hears(step)] == ["AD traffic", "SUB traffic [speed >= 7.0D]", "CONFIRM 1"]
     assert [(send.first, send.to) for send in step.sends if send.to == "b2"] == [(1, "b2")]
-    assert not here.broker.routes("traffic").wanted["b2"]
+    assert not here.broker.routes("traffic").demands["b2"]
     assert here.outcome(before.says(m.Confirmed(1))).kind == "repeated"
 
 

@@ -79,7 +79,7 @@ class Busy(Advice):
         at.settle()
 
     def on_settled(self, at: At) -> None:
-        at.tell("b3", [at.state.get("last"), len(at.clients), len(at.filters("b2", "traffic"))], confirmed=True)
+        at.tell("b3", [at.state.get("last"), len(at.clients), len(at.demands("b2", "traffic"))], confirmed=True)
 
     def on_client_parked(self, at: At, client: str) -> None:
         at.tell("b3", client)

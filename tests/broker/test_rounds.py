@@ -253,10 +253,10 @@ def test_what_it_wanted_goes_with_it(again: bool) -> None:
     wire.ask_advice("b1/c", "obeying", [["advertise", "traffic"], ["subscribe", "all", "SELECT * FROM traffic"]])
     wire.advertise("b3/p")
     wire.run()
-    assert [str(one) for one in wire.brokers["b3"].routes("traffic").wanted["b2"]] == ["TRUE"]
+    assert [str(one) for one in wire.brokers["b3"].routes("traffic").demands["b2"]] == ["TRUE"]
     assert wire.hand("b1", AdviceRemoved("obeying")).kind == "taken"
     wire.run()
-    assert not wire.brokers["b3"].routes("traffic").wanted["b2"]
+    assert not wire.brokers["b3"].routes("traffic").demands["b2"]
     assert wire.brokers["b3"].routes("traffic").advertisers == {"b3/p"}
     assert "@obeying" not in wire.brokers["b1"].clients
     outcome = wire.hand("b1", AdviceRemoved("obeying"))

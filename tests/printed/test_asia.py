@@ -187,7 +187,7 @@ def test_routes_survive_the_last_subscription(algorithm: type[Algorithm2]) -> No
     printed, ours = played(algorithm, story), played_by_us(story)
     assert (sent(printed, "b2 -> b1 PUB"), sent(printed, "b1 -> b2 PUB")) == (1, 1)
     assert (sent(ours, "b2 -> b1 PUB"), sent(ours, "b1 -> b2 PUB")) == (0, 0)
-    assert not any(wanted for broker in ours.brokers.values() for wanted in broker.routes("traffic").wanted.values())
+    assert not any(wanted for broker in ours.brokers.values() for wanted in broker.routes("traffic").demands.values())
 
 
 def test_who_advertises_later_hears_of_no_subscription() -> None:

@@ -85,7 +85,7 @@ def _check(world: World) -> None:
                 if node.is_down:
                     continue
                 assert note in node.broker.weaver.states["board"]["notes"], f"{node.name} does not have {note}"
-                filters = node.broker.routes("stock").filters_beside("")
+                filters = node.broker.routes("stock").demands_beside("")
                 assert any(one.matches({"price": note}) for one in filters), f"{node.name} has no filter of {note}"
 
 

@@ -97,7 +97,7 @@ def test_routes_are_minimal_at_rest(summary: str, forwarding: str) -> None:
 
 def test_a_filter_too_many_and_one_too_few_are_seen() -> None:
     world = resting_world()
-    wanted = world.nodes["b1"].broker.routes("stock").wanted["b2"]
+    wanted = world.nodes["b1"].broker.routes("stock").demands["b2"]
     narrow = Filter.parse("price > 5").within(SCHEMAS["stock"])
     assert len(wanted) == 2
     wanted[narrow] = None

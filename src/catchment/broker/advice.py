@@ -7,7 +7,7 @@ attached, and at last to the broker's own step. What it returns stands in for wh
     class Shout(Advice):
         name = "shout"
 
-        def sub_add(self, at, proceed, topic, condition, peer):
+        def sub_add(self, at, proceed, topic, demand, peer):
             before = proceed()                          # or proceed(topic, another, peer), or not at all
             at.state["heard"] = at.state.get("heard", 0) + 1
             return before
@@ -36,6 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker import messages as m
+from catchment.broker.demands import AskedQuestion, Demand
 from catchment.broker.frames import MESSAGE_BYTES_MAX, carried
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError
@@ -67,12 +68,12 @@ NO_CATALOGUE: Catalogue = {}
 JOINPOINTS: Mapping[str, str] = {
     "ad_add": "a peer has begun to advertise a topic",
     "ad_del": "a peer advertises a topic no longer",
-    "sub_add": "a peer has begun to want the events of a filter; returns what was told to each neighbour before",
-    "sub_del": "a peer wants them no longer; returns what was told to each neighbour before",
+    "sub_add": "a peer has a new demand: a filter, or a question; returns what each neighbour had been sent before",
+    "sub_del": "a peer has it no longer; returns what each neighbour had been sent before",
     "pub_match": "events have come; returns which peers and subscriptions want which of them",
     "pub_send": "matched events go to those who want them",
-    "sub_send": "new filters of one's own go to a neighbour",
-    "unsub_send": "old filters of one's own are taken back from a neighbour",
+    "sub_send": "new demands go to a neighbour",
+    "unsub_send": "old demands are taken back from a neighbour",
     "ad_send": "an advertisement of one's own goes to a neighbour",
     "unad_send": "it is taken back",
 }
@@ -143,11 +144,11 @@ class At:
         routes = self._routes(topic)
         return frozenset() if routes is None else frozenset(routes.advertisers)
 
-    def filters(self, neighbour: str, topic: str) -> tuple[Filter, ...]:
-        """What a neighbour has told that its side wants of a topic."""
+    def demands(self, neighbour: str, topic: str) -> tuple[Demand, ...]:
+        """What a neighbour has sent that its side wants of a topic: filters, and questions of aggregates."""
         self._require_neighbour(neighbour)
         routes = self._routes(topic)
-        return () if routes is None else tuple(routes.wanted[neighbour])
+        return () if routes is None else tuple(routes.demands[neighbour])
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -341,11 +342,11 @@ class Advice:
     def ad_del(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:
         proceed()
 
-    def sub_add(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+    def sub_add(self, at: At, proceed: Proceed, topic: str, demand: Demand, peer: str) -> dict[str, Before]:
         found: dict[str, Before] = proceed()
         return found
 
-    def sub_del(self, at: At, proceed: Proceed, topic: str, condition: Filter, peer: str) -> dict[str, Before]:
+    def sub_del(self, at: At, proceed: Proceed, topic: str, demand: Demand, peer: str) -> dict[str, Before]:
         found: dict[str, Before] = proceed()
         return found
 
@@ -358,10 +359,10 @@ class Advice:
     ) -> None:
         proceed()
 
-    def sub_send(self, at: At, proceed: Proceed, topic: str, added: tuple[Filter, ...], neighbour: str) -> None:
+    def sub_send(self, at: At, proceed: Proceed, topic: str, added: tuple[Demand, ...], neighbour: str) -> None:
         proceed()
 
-    def unsub_send(self, at: At, proceed: Proceed, topic: str, dropped: tuple[Filter, ...], neighbour: str) -> None:
+    def unsub_send(self, at: At, proceed: Proceed, topic: str, dropped: tuple[Demand, ...], neighbour: str) -> None:
         proceed()
 
     def ad_send(self, at: At, proceed: Proceed, topic: str, neighbour: str) -> None:
@@ -413,22 +414,18 @@ class Advice:
     def on_client_detached(self, at: At, client: str) -> None:
         """A client has gone, after all that it wanted and advertised."""
 
-    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
-        """A client asks for aggregates; whether this advice sees to it. Only the first that does is asked.
+    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> AskedQuestion | None:
+        """A client asks for aggregates; return what this advice, if it answers them, has the broker subscribe to.
 
-        A CatchmentError refuses it, with its text.
+        Only the first that answers is called. A CatchmentError refuses the subscription, with its text.
         """
-        return False
+        return None
 
     def on_subscribed(self, at: At, client: str, name: str, query: Query) -> None:
         """A subscription was accepted, regular or aggregate; every advice hears of every one."""
 
     def on_acknowledged(self, at: At, client: str, name: str) -> None:
         """All brokers that must know a subscription have confirmed it, and its client is told so."""
-
-    def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
-        """A client wants no more of a subscription; whether this advice had seen to it."""
-        return False
 
     def on_unsubscribed(self, at: At, client: str, name: str) -> None:
         """A subscription is no more; every advice hears of every one."""

@@ -27,7 +27,8 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker import neighbours, requests
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
-from catchment.broker.frames import FrameWriter, message_bytes, opened
+from catchment.broker.demands import Demand
+from catchment.broker.frames import FrameWriter, fitting_messages, message_bytes, opened
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
     ALONG,
@@ -57,7 +58,6 @@ from catchment.broker.routing import Before, Matched, Routes, Rows, combined, ri
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
 from catchment.model.errors import CatchmentError, ConfigurationError, FrameError
-from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 from catchment.stages import event_bytes
 
@@ -113,10 +113,10 @@ class Waiting:
 
 @dataclass(slots=True)
 class Draft:
-    """A message to a neighbour about filters, while it is made."""
+    """A message to a neighbour about demands, while it is made."""
 
-    added: tuple[Filter, ...] = ()
-    dropped: tuple[Filter, ...] = ()
+    added: tuple[Demand, ...] = ()
+    dropped: tuple[Demand, ...] = ()
 
 
 class Broker:
@@ -391,8 +391,8 @@ class Broker:
             return
         self.forward_joined()
         for topic, routes in sorted(self.topics.items()):
-            self.tell_neighbours(
-                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.wanted[neighbour])]
+            self.update_neighbours(
+                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.demands[neighbour])]
             )
             self.stop_advertising(topic, neighbour)
         for change in sorted(peer.unconfirmed):
@@ -406,7 +406,7 @@ class Broker:
             routes.advertised_to.discard(neighbour)
             self._update_advertisements(topic)
             if self.settings.forwarding == "flooded":
-                self._tell(topic, neighbour, added=routes.summaries[neighbour].told)
+                self._send_demands(topic, neighbour, added=routes.summaries[neighbour].sent)
 
     # -- room -------------------------------------------------------------------------------------------------------
 
@@ -459,7 +459,7 @@ class Broker:
         """How large everything is that could grow."""
         routes = self.topics.values()
         return {
-            "filters of neighbours": sum(len(one) for r in routes for one in r.wanted.values()),
+            "demands of neighbours": sum(len(one) for r in routes for one in r.demands.values()),
             "subscriptions": len(self.subscribed),
             "advertisements": sum(len(r.advertisers) for r in routes),
             "waiting answers": len(self.waiting),
@@ -470,12 +470,12 @@ class Broker:
 
     # -- the steps that advice may stand in for ---------------------------------------------------------------------
 
-    def add_subscription(self, topic: str, condition: Filter, client: str, name: str, columns: Columns) -> None:
+    def add_subscription(self, topic: str, demand: Demand, client: str, name: str, columns: Columns) -> None:
         own = {"name": name, "columns": columns}
-        self.tell_neighbours(topic, [self.weaver.call("sub_add", topic, condition, client, own=own)])
+        self.update_neighbours(topic, [self.weaver.call("sub_add", topic, demand, client, own=own)])
 
-    def remove_subscription(self, topic: str, condition: Filter, client: str, name: str) -> None:
-        self.tell_neighbours(topic, [self.weaver.call("sub_del", topic, condition, client, own={"name": name})])
+    def remove_subscription(self, topic: str, demand: Demand, client: str, name: str) -> None:
+        self.update_neighbours(topic, [self.weaver.call("sub_del", topic, demand, client, own={"name": name})])
 
     def start_advertising(self, topic: str, peer: str) -> None:
         if peer in self.routes(topic).advertisers:
@@ -483,7 +483,7 @@ class Broker:
         self.weaver.call("ad_add", topic, peer)
         self._update_advertisements(topic)
         if peer in self.neighbours and self.settings.forwarding == "advertised":
-            self._tell(topic, peer, added=self.routes(topic).summaries[peer].told)
+            self._send_demands(topic, peer, added=self.routes(topic).summaries[peer].sent)
 
     def stop_advertising(self, topic: str, peer: str) -> None:
         if peer not in self.routes(topic).advertisers:
@@ -491,7 +491,7 @@ class Broker:
         self.weaver.call("ad_del", topic, peer)
         self._update_advertisements(topic)
         if peer in self.neighbours and self.settings.forwarding == "advertised":
-            self._tell(topic, peer, dropped=self.routes(topic).summaries[peer].told)
+            self._send_demands(topic, peer, dropped=self.routes(topic).summaries[peer].sent)
 
     def _update_advertisements(self, topic: str) -> None:
         routes = self.routes(topic)
@@ -502,26 +502,27 @@ class Broker:
             elif not is_due and neighbour not in routes.advertised_to:
                 self.send(neighbour, m.Unadvertised(topic, self.change_for(neighbour), extras))
 
-    def tell_neighbours(self, topic: str, befores: list[Mapping[str, Before]]) -> None:
-        """Say what changes did to the filters on the other sides of each neighbour."""
+    def update_neighbours(self, topic: str, befores: list[Mapping[str, Before]]) -> None:
+        """Send each neighbour what changes did to the demands on its other sides."""
         routes = self.routes(topic)
         for neighbour, shift in sorted(combined(befores).items()):
             if self.settings.forwarding == "flooded" or neighbour in routes.advertisers:
-                self._tell(topic, neighbour, added=shift.risen, dropped=shift.sunk)
+                self._send_demands(topic, neighbour, added=shift.risen, dropped=shift.sunk)
 
-    def _tell(
-        self, topic: str, neighbour: str, *, added: tuple[Filter, ...] = (), dropped: tuple[Filter, ...] = ()
+    def _send_demands(
+        self, topic: str, neighbour: str, *, added: tuple[Demand, ...] = (), dropped: tuple[Demand, ...] = ()
     ) -> None:
-        """The new before the old, in one message, so that no event falls between the two."""
+        """Send the new before the old, in one step, so that no event falls between the two."""
         draft = Draft()
         extras: m.Extras = {}
         if added:
             extras |= self.weaver.call_sending("sub_send", topic, added, neighbour, own={"draft": draft})
         if dropped:
             extras |= self.weaver.call_sending("unsub_send", topic, dropped, neighbour, own={"draft": draft})
-        if draft.added or draft.dropped:
+        for some_added, some_dropped in fitting_messages(topic, draft.added, draft.dropped):
             change = self.change_for(neighbour)
-            self.send(neighbour, m.Subscribed(topic, change, draft.added, draft.dropped, extras))
+            self.send(neighbour, m.Subscribed(topic, change, some_added, some_dropped, extras))
+            extras = {}
 
     def change_for(self, neighbour: str) -> int:
         """The number of a change that a neighbour is about to be told, and has to confirm."""
@@ -565,16 +566,16 @@ class Broker:
         self.routes(topic).advertisers.discard(peer)
 
     def own_sub_add(
-        self, topic: str, condition: Filter, peer: str, name: str | None = None, columns: Columns = None
+        self, topic: str, demand: Demand, peer: str, name: str | None = None, columns: Columns = None
     ) -> dict[str, Before]:
         if name is not None:
-            return self.routes(topic).add_subscription(peer, name, condition, columns)
-        return self.routes(topic).add_neighbour_filter(peer, condition)
+            return self.routes(topic).add_subscription(peer, name, demand, columns)
+        return self.routes(topic).add_demand(peer, demand)
 
-    def own_sub_del(self, topic: str, condition: Filter, peer: str, name: str | None = None) -> dict[str, Before]:
+    def own_sub_del(self, topic: str, demand: Demand, peer: str, name: str | None = None) -> dict[str, Before]:
         if name is not None:
             return self.routes(topic).remove_subscription(peer, name)
-        return self.routes(topic).remove_neighbour_filter(peer, condition)
+        return self.routes(topic).remove_demand(peer, demand)
 
     def own_pub_match(self, topic: str, events: pa.RecordBatch) -> Matched:
         return self.routes(topic).match(events)
@@ -595,10 +596,10 @@ class Broker:
                 chosen, rows = _taken(chosen, each), places[rows]
             self.send(client, m.Delivered(topic, chosen, tuple(wanted.names), wanted.ends, rows))
 
-    def own_sub_send(self, topic: str, added: tuple[Filter, ...], neighbour: str, draft: Draft) -> None:
+    def own_sub_send(self, topic: str, added: tuple[Demand, ...], neighbour: str, draft: Draft) -> None:
         draft.added += added
 
-    def own_unsub_send(self, topic: str, dropped: tuple[Filter, ...], neighbour: str, draft: Draft) -> None:
+    def own_unsub_send(self, topic: str, dropped: tuple[Demand, ...], neighbour: str, draft: Draft) -> None:
         draft.dropped += dropped
 
     def own_ad_send(self, topic: str, neighbour: str) -> None:

@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from catchment.broker.demands import Demand, demand_from_plain, demand_to_plain
 from catchment.broker.messages import Delivered, Extras, Message, Notified, Published, PublishEvents, Subscribed
-from catchment.model.coding import filter_from_plain, filter_to_plain
-from catchment.model.errors import CatchmentError, FrameError
+from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
 
@@ -36,8 +36,10 @@ __all__ = [
     "FrameReader",
     "FrameWriter",
     "carried",
+    "fitting_messages",
     "message_bytes",
     "opened",
+    "require_sendable",
 ]
 
 MAGIC = b"CF"
@@ -49,6 +51,8 @@ ROWS_MAX = 1_000_000
 COLUMNS_MAX = 4096
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 1_000 - COLUMNS_MAX * 64
 """Of one message, so that its envelope and the schemas that it names fit into the same frame."""
+DEMANDS_BYTES_MAX = MESSAGE_BYTES_MAX // 2
+"""Of the demands in one message, so that there is room for what advice attaches."""
 SCHEMAS_MAX = 1_000
 """Schemas that one peer may name in one life."""
 _ACCEPTED = frozenset(
@@ -114,7 +118,7 @@ def opened(data: bytes) -> Envelope:
 
 
 class _Subscribed(msgspec.Struct, frozen=True, array_like=True, tag="Subscribed"):
-    """How a change of filters travels: MessagePack would take a filter apart in ways of its own."""
+    """How a change of demands travels: MessagePack would take a filter apart in ways of its own."""
 
     topic: str
     change: int
@@ -255,6 +259,27 @@ def carried(message: Message) -> Message:
     return FrameReader().decode(data[0]).messages[0]
 
 
+_Demands = tuple[Demand, ...]
+
+
+def fitting_messages(topic: str, added: _Demands, dropped: _Demands) -> Iterator[tuple[_Demands, _Demands]]:
+    """Cut a change of demands so that each part fits into a message; what is added stays before what is dropped."""
+    count = len(added) + len(dropped)
+    if count > 1 and message_bytes(Subscribed(topic, 2**62, added, dropped)) > DEMANDS_BYTES_MAX:
+        half = count // 2
+        yield from fitting_messages(topic, added[:half], dropped[: max(half - len(added), 0)])
+        yield from fitting_messages(topic, added[half:], dropped[max(half - len(added), 0) :])
+    elif count:
+        yield added, dropped
+
+
+def require_sendable(topic: str, demand: Demand) -> None:
+    """Raise if no message can carry a demand."""
+    size = message_bytes(Subscribed(topic, 2**62, (demand,)))
+    if size > DEMANDS_BYTES_MAX:
+        raise SubscriptionError(f"its filter takes {size} bytes; accepted are at most {DEMANDS_BYTES_MAX}")
+
+
 def message_bytes(message: Message) -> int:
     """How long a message is."""
     return len(FrameWriter()._encoder.encode(_travelling(message)))
@@ -263,7 +288,7 @@ def message_bytes(message: Message) -> int:
 def _travelling(message: Message) -> Any:
     if not isinstance(message, Subscribed):
         return message
-    added, dropped = ([filter_to_plain(one) for one in filters] for filters in (message.added, message.dropped))
+    added, dropped = ([demand_to_plain(one) for one in several] for several in (message.added, message.dropped))
     return _Subscribed(message.topic, message.change, added, dropped, message.extras)
 
 
@@ -277,7 +302,7 @@ def _arrived(message: Any) -> Message:
     if not isinstance(message, _Subscribed):
         found: Message = message
         return found
-    added, dropped = (tuple(filter_from_plain(one) for one in plain) for plain in (message.added, message.dropped))
+    added, dropped = (tuple(demand_from_plain(one) for one in plain) for plain in (message.added, message.dropped))
     return Subscribed(message.topic, message.change, added, dropped, message.extras)
 
 

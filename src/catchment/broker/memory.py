@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue, KnownSubscription
 from catchment.broker.broker import Broker, Settings, Waiting
+from catchment.broker.demands import demand_from_plain, demand_to_plain
 from catchment.broker.frames import FrameReader, FrameWriter
 from catchment.broker.ingress import DEDUPLICATION_US
 from catchment.broker.messages import Acknowledged, Confirmed, Told
@@ -157,22 +158,22 @@ def _routes(routes: Routes) -> list[Any]:
     return [
         sorted(routes.advertisers),
         sorted(routes.advertised_to),
-        {peer: [filter_to_plain(one) for one in filters] for peer, filters in routes.wanted.items()},
-        [[*key, filter_to_plain(where), columns] for key, (where, columns) in routes.subscriptions.items()],
-        {peer: [filter_to_plain(one) for one in summary.told] for peer, summary in routes.summaries.items()},
+        {peer: [demand_to_plain(one) for one in demands] for peer, demands in routes.demands.items()},
+        [[*key, demand_to_plain(demand), columns] for key, (demand, columns) in routes.subscriptions.items()],
+        {peer: [demand_to_plain(one) for one in summary.sent] for peer, summary in routes.summaries.items()},
         [[*key, filter_to_plain(condition)] for key, condition in routes.watched.items()],
     ]
 
 
 def _recall_routes(routes: Routes, plain: list[Any]) -> None:
-    advertisers, advertised_to, wanted, subscriptions, told, watched = plain
+    advertisers, advertised_to, demands, subscriptions, sent, watched = plain
     routes.advertisers, routes.advertised_to = set(advertisers), set(advertised_to)
-    routes.recall(
-        {peer: [filter_from_plain(one) for one in filters] for peer, filters in wanted.items()},
+    routes.restore(
+        {peer: [demand_from_plain(one) for one in several] for peer, several in demands.items()},
         {
-            (client, name): (filter_from_plain(where), None if columns is None else tuple(columns))
-            for client, name, where, columns in subscriptions
+            (client, name): (demand_from_plain(demand), None if columns is None else tuple(columns))
+            for client, name, demand, columns in subscriptions
         },
-        {peer: tuple(filter_from_plain(one) for one in filters) for peer, filters in told.items()},
+        {peer: tuple(demand_from_plain(one) for one in several) for peer, several in sent.items()},
         {(advice, number): filter_from_plain(condition) for advice, number, condition in watched},
     )

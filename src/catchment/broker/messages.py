@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from catchment.model.filter import Filter
+from catchment.broker.demands import Demand
 
 __all__ = [
     "Acknowledged",
@@ -249,17 +249,17 @@ class Unadvertised(_Message, frozen=True):
 
 
 class Subscribed(_Message, frozen=True):
-    """The sender's side wants other events than before: the new SUB and the old UNSUB in one, added before dropped."""
+    """The demands of the sender's side have changed: the new SUB and the old UNSUB in one, added before dropped."""
 
     topic: str
     change: int
-    added: tuple[Filter, ...]
-    dropped: tuple[Filter, ...] = ()
+    added: tuple[Demand, ...]
+    dropped: tuple[Demand, ...] = ()
     extras: Extras = {}
 
     def __str__(self) -> str:
-        added = "".join(f" [{condition}]" for condition in self.added)
-        dropped = "".join(f" [{condition}]" for condition in self.dropped)
+        added = "".join(f" [{demand}]" for demand in self.added)
+        dropped = "".join(f" [{demand}]" for demand in self.dropped)
         parts = [f"SUB {self.topic}{added}"] * bool(added) + [f"UNSUB {self.topic}{dropped}"] * bool(dropped)
         return f"{' '.join(parts) or f'SUB {self.topic}'}{_extras(self.extras)}"
 

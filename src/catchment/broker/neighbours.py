@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from catchment.broker import messages as m
+from catchment.broker.demands import Demand, require_fitting
 from catchment.broker.joining import Joined
 from catchment.model.errors import CatchmentError
-from catchment.model.filter import Filter
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
@@ -36,19 +36,19 @@ def _subscribed(broker: Broker, message: m.Subscribed, neighbour: str) -> None:
     topic = message.topic
     if _is_known(broker, topic):
         broker.weaver.attached = message.extras
-        wanted = broker.routes(topic).wanted[neighbour]
-        broker.work["filter"] += len(message.added) + len(message.dropped)
+        demands = broker.routes(topic).demands[neighbour]
+        broker.work["demand"] += len(message.added) + len(message.dropped)
         befores = [
-            broker.weaver.call("sub_add", topic, condition, neighbour)
-            for condition in dict.fromkeys(message.added)
-            if condition not in wanted and _fits(broker, topic, condition)
+            broker.weaver.call("sub_add", topic, demand, neighbour)
+            for demand in dict.fromkeys(message.added)
+            if demand not in demands and _fits(broker, topic, demand)
         ]
-        for condition in message.dropped:
-            if condition in wanted:
-                befores.append(broker.weaver.call("sub_del", topic, condition, neighbour))
+        for demand in message.dropped:
+            if demand in demands:
+                befores.append(broker.weaver.call("sub_del", topic, demand, neighbour))
             else:
-                broker.counters["filters dropped that were never added"] += 1
-        broker.tell_neighbours(topic, befores)
+                broker.counters["demands dropped that were never added"] += 1
+        broker.update_neighbours(topic, befores)
     broker.when_confirmed(neighbour, m.Confirmed(message.change))
 
 
@@ -100,11 +100,11 @@ def _is_known(broker: Broker, topic: str) -> bool:
     return True
 
 
-def _fits(broker: Broker, topic: str, condition: Filter) -> bool:
+def _fits(broker: Broker, topic: str, demand: Demand) -> bool:
     try:
-        condition.within(broker.routes(topic).schema)
+        require_fitting(demand, broker.routes(topic).schema)
     except CatchmentError:
-        broker.counters["filters that do not fit their topic"] += 1
+        broker.counters["demands that do not fit their topic"] += 1
         return False
     return True
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from catchment.broker import messages as m
 from catchment.broker.advice import KnownSubscription
+from catchment.broker.demands import Demand
+from catchment.broker.frames import require_sendable
 from catchment.broker.joining import Published
 from catchment.broker.peers import HERE
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -61,10 +63,13 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         if (client, message.name) in broker.subscribed:
             raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
         query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
-        if query.aggregate is None:
-            broker.add_subscription(query.topic, query.where, client, message.name, query.columns)
-        elif not broker.weaver.subscribe(client, message.name, message.sql, query):
+        require_sendable(query.topic, query.where)
+        demand: Demand | None = query.where
+        if query.aggregate is not None:
+            demand = broker.weaver.asked_question(client, message.name, message.sql, query)
+        if demand is None:
             raise ConfigurationError(f"subscription {message.name!r} aggregates; accepted here are regular ones")
+        broker.add_subscription(query.topic, demand, client, message.name, query.columns)
         broker.subscribed[client, message.name] = KnownSubscription(query.topic, message.sql)
         broker.weaver.happened("on_subscribed", client, message.name, query)
 
@@ -84,9 +89,8 @@ def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -
 def unsubscribe(broker: Broker, client: str, name: str) -> None:
     """Take a subscription out that is there."""
     topic, _ = broker.subscribed.pop((client, name))
-    if not broker.weaver.unsubscribe(client, name):
-        condition, _ = broker.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
-        broker.remove_subscription(topic, condition, client, name)
+    demand, _ = broker.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
+    broker.remove_subscription(topic, demand, client, name)
     broker.weaver.happened("on_unsubscribed", client, name)
 
 

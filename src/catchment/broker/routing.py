@@ -1,6 +1,6 @@
-"""What a broker knows of one topic: who publishes it, who wants which events of it, and what each neighbour was told.
+"""What a broker knows of one topic: who publishes it, what each peer demands of it, and what each neighbour was sent.
 
-Rule 1: a neighbour is told of the filters of all peers but itself; so one summary is kept per neighbour.
+Rule 1: a neighbour is sent the demands of all peers but itself; so one summary is kept per neighbour.
 Rule 2: every change to these tables happens in this file.
 Rule 3: peers are visited in the order of their names, so that a seed replays exactly.
 """
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from catchment.broker.summaries import Summary, in_order
+from catchment.broker.demands import AskedQuestion, Demand, in_order
+from catchment.broker.summaries import DemandSummary, Summary
 from catchment.matching import Matcher
 from catchment.matching.poset import Shift
 from catchment.model.filter import Filter
@@ -28,21 +29,21 @@ Rows = npt.NDArray[np.int64]
 
 _WATCHED = "\0"
 """Whose filters are those of advice; no peer has this name."""
-_Who = tuple[str, Filter | str | tuple[str, int]]
+_Who = tuple[str, Demand | str | tuple[str, int]]
 FEW_PAIRS = 16
 """Up to so many, Python's own lists are quicker than arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a neighbour was told before a change; worked out only if somebody looks."""
+    """What a neighbour had been sent before a change; worked out only if somebody looks."""
 
-    summary: Summary
-    shift: Shift
+    summary: DemandSummary
+    shift: Shift[Demand]
 
     @property
-    def told(self) -> tuple[Filter, ...]:
-        now = dict.fromkeys(self.summary.told)
+    def sent(self) -> tuple[Demand, ...]:
+        now = dict.fromkeys(self.summary.sent)
         for risen in self.shift.risen:
             now.pop(risen, None)
         return (*now, *self.shift.sunk)
@@ -102,11 +103,11 @@ class Routes:
         self.schema = schema
         self.advertisers: set[str] = set()
         self.advertised_to: set[str] = set()
-        self.summaries = {neighbour: make_summary() for neighbour in sorted(neighbours)}
-        self.wanted: dict[str, dict[Filter, None]] = {neighbour: {} for neighbour in sorted(neighbours)}
-        """Of each neighbour, the filters that it has told."""
-        self.subscriptions: dict[tuple[str, str], tuple[Filter, tuple[str, ...] | None]] = {}
-        """Of clients, by client and name: the filter, and the columns wanted."""
+        self.summaries = {neighbour: DemandSummary(make_summary()) for neighbour in sorted(neighbours)}
+        self.demands: dict[str, dict[Demand, None]] = {neighbour: {} for neighbour in sorted(neighbours)}
+        """Of each neighbour, what it has sent."""
+        self.subscriptions: dict[tuple[str, str], tuple[Demand, tuple[str, ...] | None]] = {}
+        """Of clients, by client and name: what it demands, and the columns wanted."""
         self.watched: dict[tuple[str, int], Filter] = {}
         """Of advice, by its name and a number of its own, filters that are matched besides."""
         self._matcher = Matcher({}, schema)
@@ -115,36 +116,36 @@ class Routes:
 
     @property
     def is_empty(self) -> bool:
-        has_filters = any(self.wanted.values()) or self.subscriptions
-        return not (self.advertisers or self.advertised_to or has_filters)
+        has_demands = any(self.demands.values()) or self.subscriptions
+        return not (self.advertisers or self.advertised_to or has_demands)
 
-    # -- filters --------------------------------------------------------------------------------------------------
+    # -- demands --------------------------------------------------------------------------------------------------
 
-    def add_neighbour_filter(self, neighbour: str, condition: Filter) -> dict[str, Before]:
-        self.wanted[neighbour][condition] = None
-        self._begin_matching((neighbour, condition), condition)
-        return self._spread(condition, neighbour, added=True)
+    def add_demand(self, neighbour: str, demand: Demand) -> dict[str, Before]:
+        self.demands[neighbour][demand] = None
+        self._begin_matching((neighbour, demand), demand)
+        return self._spread(demand, neighbour, added=True)
 
-    def remove_neighbour_filter(self, neighbour: str, condition: Filter) -> dict[str, Before]:
-        if condition not in self.wanted[neighbour]:
+    def remove_demand(self, neighbour: str, demand: Demand) -> dict[str, Before]:
+        if demand not in self.demands[neighbour]:
             return {}
-        del self.wanted[neighbour][condition]
-        self._end_matching((neighbour, condition))
-        return self._spread(condition, neighbour, added=False)
+        del self.demands[neighbour][demand]
+        self._end_matching((neighbour, demand), demand)
+        return self._spread(demand, neighbour, added=False)
 
     def add_subscription(
-        self, client: str, name: str, condition: Filter, columns: tuple[str, ...] | None
+        self, client: str, name: str, demand: Demand, columns: tuple[str, ...] | None
     ) -> dict[str, Before]:
-        self.subscriptions[client, name] = (condition, columns)
-        self._begin_matching((client, name), condition)
-        return self._spread(condition, client, added=True)
+        self.subscriptions[client, name] = (demand, columns)
+        self._begin_matching((client, name), demand)
+        return self._spread(demand, client, added=True)
 
     def remove_subscription(self, client: str, name: str) -> dict[str, Before]:
         if (client, name) not in self.subscriptions:
             return {}  # an advice kept it from being added
-        condition, _ = self.subscriptions.pop((client, name))
-        self._end_matching((client, name))
-        return self._spread(condition, client, added=False)
+        demand, _ = self.subscriptions.pop((client, name))
+        self._end_matching((client, name), demand)
+        return self._spread(demand, client, added=False)
 
     def watch(self, advice: str, number: int, condition: Filter) -> None:
         """Match a filter of an advice besides; nobody is told of it."""
@@ -152,16 +153,21 @@ class Routes:
         self._begin_matching((_WATCHED, (advice, number)), condition)
 
     def unwatch(self, advice: str, number: int) -> None:
-        if self.watched.pop((advice, number), None) is not None:
-            self._end_matching((_WATCHED, (advice, number)))
+        condition = self.watched.pop((advice, number), None)
+        if condition is not None:
+            self._end_matching((_WATCHED, (advice, number)), condition)
 
-    def _begin_matching(self, who: _Who, condition: Filter) -> None:
-        self._matcher.add(who, condition)
-        self._order = None
+    # The advice that answers questions has them matched by `watch`, once for all peers that ask them.
 
-    def _end_matching(self, who: _Who) -> None:
-        self._matcher.remove(who)
-        self._order = None
+    def _begin_matching(self, who: _Who, demand: Demand) -> None:
+        if not isinstance(demand, AskedQuestion):
+            self._matcher.add(who, demand)
+            self._order = None
+
+    def _end_matching(self, who: _Who, demand: Demand) -> None:
+        if not isinstance(demand, AskedQuestion):
+            self._matcher.remove(who)
+            self._order = None
 
     def columns_for(self, client: str, names: Iterable[str], there: list[str]) -> list[str]:
         """The columns that some of a client's subscriptions ask for, of those that are there."""
@@ -173,38 +179,38 @@ class Routes:
             wanted.update(columns)
         return [name for name in there if name in wanted]
 
-    def _spread(self, condition: Filter, peer: str, *, added: bool) -> dict[str, Before]:
+    def _spread(self, demand: Demand, peer: str, *, added: bool) -> dict[str, Before]:
         before = {}
         for neighbour, summary in self.summaries.items():
             if neighbour != peer:
-                shift = summary.add(condition) if added else summary.remove(condition)
+                shift = summary.add(demand) if added else summary.remove(demand)
                 before[neighbour] = Before(summary, shift)
         return before
 
-    def filters_beside(self, neighbour: str) -> list[Filter]:
+    def demands_beside(self, neighbour: str) -> list[Demand]:
         """What all peers but one want."""
-        found = [one for peer, filters in self.wanted.items() if peer != neighbour for one in filters]
-        return found + [condition for condition, _ in self.subscriptions.values()]
+        found = [one for peer, demands in self.demands.items() if peer != neighbour for one in demands]
+        return found + [demand for demand, _ in self.subscriptions.values()]
 
-    def recall(
+    def restore(
         self,
-        wanted: Mapping[str, Iterable[Filter]],
-        subscriptions: Mapping[tuple[str, str], tuple[Filter, tuple[str, ...] | None]],
-        told: Mapping[str, tuple[Filter, ...]],
+        demands: Mapping[str, Iterable[Demand]],
+        subscriptions: Mapping[tuple[str, str], tuple[Demand, tuple[str, ...] | None]],
+        sent: Mapping[str, tuple[Demand, ...]],
         watched: Mapping[tuple[str, int], Filter],
     ) -> None:
-        """Become what routes were that had and had told this; called on empty ones."""
-        for neighbour, filters in wanted.items():
-            for condition in filters:
-                self.wanted[neighbour][condition] = None
-                self._begin_matching((neighbour, condition), condition)
-        for (client, name), (condition, columns) in subscriptions.items():
-            self.subscriptions[client, name] = (condition, columns)
-            self._begin_matching((client, name), condition)
+        """Become what routes were that had and had sent this; called on empty ones."""
+        for neighbour, several in demands.items():
+            for demand in several:
+                self.demands[neighbour][demand] = None
+                self._begin_matching((neighbour, demand), demand)
+        for (client, name), (demand, columns) in subscriptions.items():
+            self.subscriptions[client, name] = (demand, columns)
+            self._begin_matching((client, name), demand)
         for (advice, number), condition in watched.items():
             self.watch(advice, number, condition)
         for neighbour, summary in self.summaries.items():
-            summary.recall(self.filters_beside(neighbour), told[neighbour])
+            summary.restore(self.demands_beside(neighbour), sent[neighbour])
 
     # -- advertisements -------------------------------------------------------------------------------------------
 
@@ -254,7 +260,7 @@ class Routes:
         return matched
 
     def _many(self, order: _Order, rows: Any, slots: Any, row_count: int) -> Matched:
-        if len(order.stretches) == 1 and order.stretches[0][0] in self.wanted:
+        if len(order.stretches) == 1 and order.stretches[0][0] in self.demands:
             return Matched({order.stretches[0][0]: rising(rows, row_count)})
         matched = Matched()
         begin, end, rows = self._matcher.by_slot(rows, order.places[slots])
@@ -263,7 +269,7 @@ class Routes:
             wanted = rows[begin[first] : end[last - 1]]
             if not len(wanted):
                 continue
-            if peer in self.wanted:
+            if peer in self.demands:
                 matched.neighbours[peer] = rising(wanted, row_count)
                 continue
             if peer == _WATCHED:
@@ -316,24 +322,24 @@ def rising(rows: Rows, row_count: int) -> Rows:
     return is_there.nonzero()[0]
 
 
-def combined(befores: Iterable[Any]) -> dict[str, Shift]:
-    """What several changes, one after the other, did to what each neighbour is told."""
-    risen: dict[str, dict[Filter, None]] = {}
-    sunk: dict[str, dict[Filter, None]] = {}
+def combined(befores: Iterable[Any]) -> dict[str, Shift[Demand]]:
+    """What several changes, one after the other, did to what each neighbour is sent."""
+    risen: dict[str, dict[Demand, None]] = {}
+    sunk: dict[str, dict[Demand, None]] = {}
     for before in befores:
         # An advice that stood in for the step may say nothing of neighbours.
         if not isinstance(before, Mapping):
             continue
         for neighbour, one in before.items():
             up, down = risen.setdefault(neighbour, {}), sunk.setdefault(neighbour, {})
-            for condition in one.shift.sunk:
-                if condition in up:
-                    del up[condition]
+            for demand in one.shift.sunk:
+                if demand in up:
+                    del up[demand]
                 else:
-                    down[condition] = None
-            for condition in one.shift.risen:
-                if condition in down:
-                    del down[condition]
+                    down[demand] = None
+            for demand in one.shift.risen:
+                if demand in down:
+                    del down[demand]
                 else:
-                    up[condition] = None
+                    up[demand] = None
     return {neighbour: Shift(in_order(up), in_order(sunk[neighbour])) for neighbour, up in risen.items()}

@@ -1,32 +1,36 @@
-"""What a broker tells a neighbour of the filters on all its other sides.
+"""What a broker sends a neighbour of the demands on all its other sides.
 
 Rule 1: a summary matches every event that one of its filters matches; so nothing is lost, whichever is chosen.
-Rule 2: a filter that nothing satisfies is kept by nobody and told to nobody.
+Rule 2: a demand that no event satisfies is neither kept nor sent.
+Rule 3: a question is sent once, with the parts that any side asks of it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from catchment.broker.demands import AskedQuestion, Demand, in_order
 from catchment.matching.poset import Poset, Shift
 from catchment.model.filter import NO_EVENT, Filter, least_upper_bound
+from catchment.stages import Part
 
-__all__ = ["SUMMARIES", "Bound", "Covering", "Each", "Summary", "in_order"]
+__all__ = ["SUMMARIES", "Bound", "Covering", "DemandSummary", "Each", "Summary"]
 
 
 class Summary(Protocol):
     """Filters in, and which filters stand for them."""
 
-    def add(self, condition: Filter) -> Shift: ...
+    def add(self, condition: Filter) -> Shift[Filter]: ...
 
-    def remove(self, condition: Filter) -> Shift: ...
+    def remove(self, condition: Filter) -> Shift[Filter]: ...
 
-    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
-        """Become what a summary was that had these filters and told this; called on an empty one."""
+    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
+        """Become what a summary was that had these filters and had sent these; called on an empty one."""
 
     @property
-    def told(self) -> tuple[Filter, ...]: ...
+    def sent(self) -> tuple[Filter, ...]: ...
 
 
 class Each:
@@ -35,13 +39,13 @@ class Each:
     def __init__(self) -> None:
         self._count: dict[Filter, int] = {}
 
-    def add(self, condition: Filter) -> Shift:
+    def add(self, condition: Filter) -> Shift[Filter]:
         if condition == NO_EVENT:
             return Shift()
         self._count[condition] = self._count.get(condition, 0) + 1
         return Shift((condition,)) if self._count[condition] == 1 else Shift()
 
-    def remove(self, condition: Filter) -> Shift:
+    def remove(self, condition: Filter) -> Shift[Filter]:
         if condition == NO_EVENT:
             return Shift()
         self._count[condition] -= 1
@@ -50,12 +54,12 @@ class Each:
         del self._count[condition]
         return Shift((), (condition,))
 
-    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
+    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
         for condition in filters:
             self.add(condition)
 
     @property
-    def told(self) -> tuple[Filter, ...]:
+    def sent(self) -> tuple[Filter, ...]:
         return in_order(self._count)
 
 
@@ -65,57 +69,103 @@ class Covering:
     def __init__(self) -> None:
         self._poset = Poset()
 
-    def add(self, condition: Filter) -> Shift:
+    def add(self, condition: Filter) -> Shift[Filter]:
         return self._poset.insert(condition) if condition != NO_EVENT else Shift()
 
-    def remove(self, condition: Filter) -> Shift:
+    def remove(self, condition: Filter) -> Shift[Filter]:
         return self._poset.delete(condition) if condition != NO_EVENT else Shift()
 
-    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
-        # Of filters that cover each other the one that was told has to come first.
-        for condition in sorted(filters, key=lambda one: one not in told):
+    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
+        # Of filters that cover each other the one that was sent has to come first.
+        for condition in sorted(filters, key=lambda one: one not in sent):
             self.add(condition)
 
     @property
-    def told(self) -> tuple[Filter, ...]:
+    def sent(self) -> tuple[Filter, ...]:
         return in_order(self._poset.roots)
 
 
 class Bound:
-    """One conjunction that covers them all: short to tell, and it lets some events pass that nobody wants."""
+    """One conjunction that covers them all: short to send, and it lets some events pass that nobody wants."""
 
     def __init__(self) -> None:
         self._each = Each()
         self._bound = NO_EVENT
 
-    def add(self, condition: Filter) -> Shift:
+    def add(self, condition: Filter) -> Shift[Filter]:
         self._each.add(condition)
         if self._bound.covers(condition):
             return Shift()
         return self._moved_to(least_upper_bound([self._bound, condition]))
 
-    def remove(self, condition: Filter) -> Shift:
-        return self._moved_to(least_upper_bound(self._each.told)) if self._each.remove(condition) else Shift()
+    def remove(self, condition: Filter) -> Shift[Filter]:
+        return self._moved_to(least_upper_bound(self._each.sent)) if self._each.remove(condition) else Shift()
 
-    def _moved_to(self, bound: Filter) -> Shift:
+    def _moved_to(self, bound: Filter) -> Shift[Filter]:
         before, self._bound = self._bound, bound
         if bound == before:
             return Shift()
         return Shift(*((() if one == NO_EVENT else (one,)) for one in (bound, before)))
 
-    def recall(self, filters: Iterable[Filter], told: tuple[Filter, ...]) -> None:
-        self._each.recall(filters, told)
+    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
+        self._each.restore(filters, sent)
         # A bound that grew step by step may be wider than one made at once, and it is what the neighbour knows.
-        self._bound = told[0] if told else NO_EVENT
+        self._bound = sent[0] if sent else NO_EVENT
 
     @property
-    def told(self) -> tuple[Filter, ...]:
+    def sent(self) -> tuple[Filter, ...]:
         return () if self._bound == NO_EVENT else (self._bound,)
 
 
-def in_order(filters: Iterable[Filter]) -> tuple[Filter, ...]:
-    """An order that does not tell in which order they came."""
-    return tuple(sorted(filters, key=lambda one: one.order))
-
-
 SUMMARIES: Mapping[str, Callable[[], Summary]] = {"bound": Bound, "covering": Covering, "each": Each}
+
+
+class DemandSummary:
+    """The demands of all peers but one: filters as a summary says, and each question once."""
+
+    def __init__(self, filters: Summary) -> None:
+        self._filters = filters
+        self._questions: dict[AskedQuestion, Counter[Part]] = {}
+        """By question, how many ask for each part."""
+
+    def add(self, demand: Demand) -> Shift[Demand]:
+        if not isinstance(demand, AskedQuestion):
+            return Shift(*self._filters.add(demand))
+        if demand.where == NO_EVENT:
+            return Shift()
+        asked = self._questions.setdefault(demand.question, Counter())
+        before = tuple(asked)
+        asked.update(demand.parts)
+        return _changed(demand, before, tuple(asked))
+
+    def remove(self, demand: Demand) -> Shift[Demand]:
+        if not isinstance(demand, AskedQuestion):
+            return Shift(*self._filters.remove(demand))
+        if demand.where == NO_EVENT:
+            return Shift()
+        before = self._questions.pop(demand.question)
+        left = before - Counter(demand.parts)
+        if left:
+            self._questions[demand.question] = left
+        return _changed(demand, tuple(before), tuple(left))
+
+    def restore(self, demands: Iterable[Demand], sent: Iterable[Demand]) -> None:
+        """Become what a summary was that had these demands, of which it had sent some; called on an empty one."""
+        filters = [one for one in demands if not isinstance(one, AskedQuestion)]
+        self._filters.restore(filters, tuple(one for one in sent if not isinstance(one, AskedQuestion)))
+        for one in demands:
+            if isinstance(one, AskedQuestion):
+                self.add(one)
+
+    @property
+    def sent(self) -> tuple[Demand, ...]:
+        """What the neighbour knows, if it is to know anything."""
+        questions = (question.with_parts(parts) for question, parts in self._questions.items())
+        return (*self._filters.sent, *in_order(questions))
+
+
+def _changed(demand: AskedQuestion, before: tuple[Part, ...], now: tuple[Part, ...]) -> Shift[Demand]:
+    """How the parts that are asked of a question have changed."""
+    if set(before) == set(now):
+        return Shift()
+    return Shift(*((demand.with_parts(parts),) if parts else () for parts in (now, before)))

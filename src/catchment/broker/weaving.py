@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.broker.advice import JOINPOINTS, OWN, VALUE_BYTES_MAX, Advice, At, Catalogue, Reply
+from catchment.broker.demands import AskedQuestion
 from catchment.broker.inputs import TAKEN, Outcome
 from catchment.broker.messages import Confirmed, Extras, Told
 from catchment.broker.rounds import Rounds
@@ -229,13 +230,13 @@ class Weaver:
         for advice in list(self._advice.values()):
             self._react(advice, where, *what)
 
-    def subscribe(self, client: str, name: str, sql: str, query: Query) -> bool:
-        """Whether an advice sees to a subscription to aggregates; raises why it does not want to."""
-        return any(self._react(one, "on_subscribe", client, name, sql, query) for one in self._advice.values())
-
-    def unsubscribe(self, client: str, name: str) -> bool:
-        """Whether an advice had seen to a subscription, and does so no more."""
-        return any(self._react(one, "on_unsubscribe", client, name) for one in self._advice.values())
+    def asked_question(self, client: str, name: str, sql: str, query: Query) -> AskedQuestion | None:
+        """What the first advice that answers an aggregate subscription asks for it; raises why it refuses to."""
+        for advice in self._advice.values():
+            asked: AskedQuestion | None = self._react(advice, "on_subscribe", client, name, sql, query)
+            if asked is not None:
+                return asked
+        return None
 
     def admit(
         self, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from catchment.model.constraint import Cell
 from catchment.model.errors import FilterError
@@ -27,11 +27,14 @@ KINDS: tuple[Kind, ...] = ("few", "many", "untold")
 Side = Literal["above", "below"]
 
 
-class Shift(NamedTuple):
+_One = TypeVar("_One")
+
+
+class Shift(NamedTuple, Generic[_One]):
     """What a change did to the roots."""
 
-    risen: tuple[Filter, ...] = ()
-    sunk: tuple[Filter, ...] = ()
+    risen: tuple[_One, ...] = ()
+    sunk: tuple[_One, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.risen or self.sunk)
@@ -58,7 +61,7 @@ class Poset:
         """In the order in which they became roots."""
         return tuple(root.condition for root in self._roots)
 
-    def insert(self, condition: Filter) -> Shift:
+    def insert(self, condition: Filter) -> Shift[Filter]:
         element = self._elements.get(condition)
         if element is not None:
             element.count += 1
@@ -68,7 +71,7 @@ class Poset:
         self._elements[condition] = element
         return shift
 
-    def delete(self, condition: Filter) -> Shift:
+    def delete(self, condition: Filter) -> Shift[Filter]:
         """Deleting what is not there is an error."""
         element = self._elements.get(condition)
         if element is None:
@@ -103,7 +106,7 @@ class Poset:
                 found += [root.condition, *(one.condition for one in root.below if one.condition.matches(event))]
         return found
 
-    def _place(self, element: _Element) -> Shift:
+    def _place(self, element: _Element) -> Shift[Filter]:
         condition, mine = element.condition, _Root(element)
         for root in self._roots.above(mine):
             if root.condition.covers(condition):

@@ -1,7 +1,6 @@
 """Windowed aggregation as advice: who hears what, and when it is called.
 
-    SUB of an aggregate   "ask"     towards advertisers, confirmed; taken back by "leave"
-                          "since"   back to the subscriber's broker: the last event that came in before it was known
+    SUB of a question     "since"   back to the subscriber's broker: the last event that came in before it was known
     AD                    "floor"   towards the publisher: up to where time is closed
     PUB                   marks     which subscriptions have it in a partial already
     partials              "flow"    with the events, with the promise that covers them
@@ -15,7 +14,7 @@ Rule 1: control arrives in order, and a confirmation comes after all that the co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -29,11 +28,11 @@ from catchment.broker.aggregation.crossing import ADVICE
 from catchment.broker.aggregation.deciding import SeriesKey
 from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
-from catchment.broker.aggregation.questions import Asked
 from catchment.broker.aggregation.topic import Topic
+from catchment.broker.demands import AskedQuestion, Demand
 from catchment.broker.peers import HERE
-from catchment.broker.routing import Matched
-from catchment.model.errors import CatchmentError, SubscriptionError
+from catchment.broker.routing import Before, Matched
+from catchment.model.errors import SubscriptionError
 from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
@@ -49,9 +48,12 @@ class Aggregation(Advice):
 
     def __init__(self, schemas: Mapping[str, Schema], options: AggregationOptions) -> None:
         self._schemas, self._options = schemas, options
+        self._by_stride = options.strategy().grain == "stride"
         self._topics: dict[str, Topic] = {}
         self._saved: dict[str, Any] = {}
         self._last = 0
+        self._changed: dict[Topic, None] = {}
+        """Topics to look at again; empty between inputs."""
 
     def _topic(self, at: At, name: str) -> Topic:
         if name not in self._topics:
@@ -62,68 +64,63 @@ class Aggregation(Advice):
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
-    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> bool:
+    def on_subscribe(self, at: At, client: str, name: str, sql: str, query: Query) -> AskedQuestion:
         assert query.aggregate is not None
         here = self._topic(at, query.topic)
-        asked = Asked.of(f"{at.broker}/{self._last + 1}", query, self._schemas[query.topic].with_implicit())
+        key = f"{at.broker}/{self._last + 1}"
+        asked = AskedQuestion.of(query, here.questions.schema, "" if self._by_stride else key)
         self._require_memory(name, asked)
         self._last += 1
-        question = here.add(at, asked, HERE)
-        here.edge.subscribe(asked.id, Local(client, name, sql, query.aggregate, question))
-        here.edge.begin_after(here.clock.known_us, asked.id)
-        self._ask(at, here, [asked], HERE)
-        return True
+        here.edge.locals[key] = Local(client, name, sql, query.aggregate, here.questions.id_of(asked))
+        return asked
 
-    def _require_memory(self, name: str, asked: Asked) -> None:
+    def _require_memory(self, name: str, asked: AskedQuestion) -> None:
+        window = asked.layout.window
         states = sum(state_bytes_max(part.state) + CELL_BYTES for part in asked.parts)
-        need = asked.window.span * states
+        need = window.span * states
         most = self._options.memory_bytes_max
         if need > most:
             raise SubscriptionError(
-                f"subscription {name!r}: its window of {asked.window.size_us} microseconds every "
-                f"{asked.window.shift_us} is {asked.window.span} slices, {need} bytes for each group; accepted are "
-                f"at most {most} bytes: a shorter window, or a longer shift"
+                f"subscription {name!r}: its window of {window.size_us} microseconds every {window.shift_us} is "
+                f"{window.span} slices, {need} bytes for each group; accepted are at most {most} bytes: "
+                "a shorter window, or a longer shift"
             )
 
-    def _ask(self, at: At, here: Topic, several: list[Asked], side: str) -> None:
-        """Tell all who must know some subscriptions."""
-        advertisers = at.advertisers(here.name)
-        for neighbour in at.neighbours:
-            if neighbour != side and (at.is_flooded or neighbour in advertisers):
-                self._tell(at, here, several, neighbour)
+    def sub_add(self, at: At, proceed: Proceed, topic: str, demand: Demand, peer: str) -> dict[str, Before]:
+        before: dict[str, Before] = proceed()
+        if isinstance(demand, AskedQuestion):
+            here = self._topic(at, topic)
+            here.add(at, demand, peer if peer in at.neighbours else HERE)
+            self._settle(at, here)
+        return before
 
-    def _tell(self, at: At, here: Topic, several: Iterable[Asked], neighbour: str) -> None:
-        known = here.known_to[neighbour]
-        fresh = [asked for asked in several if asked.id not in known]
-        if fresh:
-            known.update(asked.id for asked in fresh)
-            at.tell(neighbour, ["ask", here.name, [asked.plain() for asked in fresh], at.now_us], confirmed=True)
+    def sub_del(self, at: At, proceed: Proceed, topic: str, demand: Demand, peer: str) -> dict[str, Before]:
+        before: dict[str, Before] = proceed()
+        if isinstance(demand, AskedQuestion):
+            here = self._topic(at, topic)
+            here.remove(at, demand, peer if peer in at.neighbours else HERE)
+            self._settle(at, here)
+        return before
+
+    def _settle(self, at: At, here: Topic) -> None:
+        """Look at a topic again once all that this input asks or takes back is known."""
+        self._changed[here] = None
+        at.settle()
+
+    def on_settled(self, at: At) -> None:
+        changed, self._changed = self._changed, {}
+        for here in changed:
+            here.answer_since(at)
+            here.advance(at)
 
     def on_acknowledged(self, at: At, client: str, name: str) -> None:
         for here in self._known(at).values():
             here.edge.acknowledge(client, name)
 
-    def on_unsubscribe(self, at: At, client: str, name: str) -> bool:
+    def on_unsubscribed(self, at: At, client: str, name: str) -> None:
         for here in self._known(at).values():
-            for key, local in here.edge.locals.items():
-                if (local.client, local.name) == (client, name):
-                    self._leave(at, here, [key])
-                    return True
-        return False
-
-    def _leave(self, at: At, here: Topic, keys: list[str]) -> None:
-        for key in keys:
-            here.remove(at, key)
-        for neighbour in here.known_to:
-            self._take_back(at, here, keys, neighbour)
-        here.advance(at)
-
-    def _take_back(self, at: At, here: Topic, keys: Iterable[str], neighbour: str) -> None:
-        known = here.known_to[neighbour]
-        told = [key for key in keys if key in known]
-        if told:
-            known.difference_update(told)
-            at.tell(neighbour, ["leave", here.name, told], confirmed=True)
+            if here.edge.unsubscribe(client, name):
+                return
 
     # -- advertisements ---------------------------------------------------------------------------------------------
 
@@ -131,7 +128,6 @@ class Aggregation(Advice):
         proceed()
         here = self._topic(at, topic)
         if peer in at.neighbours:
-            self._tell(at, here, here.questions.beside(peer), peer)
             closed_us = here.clock.closed_us
             if closed_us > NEVER:
                 at.tell(peer, ["floor", topic, closed_us])
@@ -149,8 +145,6 @@ class Aggregation(Advice):
             if at.attached is not None:
                 here.clock.past_us = max(here.clock.past_us, at.attached)
                 here.edge.begin_after(at.attached)
-            if not at.is_flooded:
-                self._take_back(at, here, sorted(here.known_to[peer]), peer)
         here.silence.peers_changed(at)
         here.advance(at)
 
@@ -194,41 +188,8 @@ class Aggregation(Advice):
             return
         handler(self, at, self._topic(at, topic), sender, *rest)
 
-    def _on_ask(self, at: At, here: Topic, sender: str, several: list[Any], now_us: int) -> None:
-        fresh = []
-        for plain in several:
-            try:
-                asked = Asked.from_plain(plain, here.questions.schema)
-            except (CatchmentError, msgspec.MsgspecError, ValueError, TypeError) as error:
-                at.report("subscriptions that do not fit their topic", f"from {sender}: {error}")
-                continue
-            if asked.id in here.questions.asked:
-                at.report("subscriptions that were asked twice", f"{asked.id} from {sender}")
-            else:
-                here.add(at, asked, sender)
-                fresh.append(asked)
-        self._check_clock(at, here, sender, now_us)
-        self._ask(at, here, fresh, sender)
-        if fresh and here.clock.known_us > NEVER:
-            at.tell(sender, ["since", here.name, [asked.id for asked in fresh], here.clock.known_us])
-        here.advance(at)
-
-    def _on_leave(self, at: At, here: Topic, sender: str, keys: list[str]) -> None:
-        known = [key for key in keys if here.questions.sides.get(key) == sender]
-        if len(known) < len(keys):
-            at.report("subscriptions left that were never asked", f"some of {keys} from {sender}")
-        self._leave(at, here, known)
-
-    def _on_since(self, at: At, here: Topic, sender: str, keys: list[str], latest_us: int) -> None:
-        onwards: dict[str, list[str]] = {}
-        for key in keys:
-            side = here.questions.sides.get(key)
-            if side == HERE:
-                here.edge.begin_after(latest_us, key)
-            elif side is not None:
-                onwards.setdefault(side, []).append(key)
-        for side, some in onwards.items():
-            at.tell(side, ["since", here.name, some, latest_us])
+    def _on_since(self, at: At, here: Topic, sender: str, questions: list[int], latest_us: int) -> None:
+        here.learn_since(at, questions, latest_us, sender)
 
     def _on_floor(self, at: At, here: Topic, sender: str, closed_us: int) -> None:
         here.clock.closed_us = max(here.clock.closed_us, closed_us)
@@ -254,8 +215,6 @@ class Aggregation(Advice):
         here.silence.want(at, end_us, sender)
 
     _HANDLERS: ClassVar[Mapping[str, Callable[..., None]]] = {
-        "ask": _on_ask,
-        "leave": _on_leave,
         "since": _on_since,
         "floor": _on_floor,
         "flow": _on_flow,

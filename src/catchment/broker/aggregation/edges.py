@@ -47,7 +47,7 @@ class Edge(Place):
             self._received = self._own
         self._revises = revises
         self.locals: dict[str, Local] = {}
-        """By the id of the subscription."""
+        """By a name that no subscription had before at this broker."""
         self._told: dict[tuple[str, int, str], tuple[int, int]] = {}
         """Of each subscription, window and group that was told of: with how many publications, and how often."""
 
@@ -129,21 +129,23 @@ class Edge(Place):
                 local.is_acknowledged = True
                 self._look_again(local.question)
 
-    def begin_after(self, latest_us: int, name: str | None = None) -> None:
-        """Leave windows out that begin no later than an event which came in before everyone knew; of one, or of all.
+    def begin_after(self, latest_us: int, question: int | None = None) -> None:
+        """Skip windows that start at or before `latest_us` for unacknowledged subscriptions: to a question, or to all.
 
-        Who publishes again later is asked again; but once a subscription is acknowledged, whatever comes in is counted.
+        Every event that comes in after the acknowledgement is counted, so later reports change nothing.
         """
-        for key, local in self.locals.items():
-            if name in (None, key) and not local.is_acknowledged and latest_us > NEVER:
+        for local in self.locals.values():
+            if question in (None, local.question) and not local.is_acknowledged and latest_us > NEVER:
                 local.since_us = max(local.since_us, latest_us + 1)
 
-    def leave(self, name: str) -> None:
-        """A subscription is no more."""
-        local = self.locals.pop(name, None)
-        if local is not None:
-            self._told = {key: pair for key, pair in self._told.items() if key[0] != name}
+    def unsubscribe(self, client: str, name: str) -> bool:
+        """Forget a subscription; whether it was there."""
+        keys = [key for key, one in self.locals.items() if (one.client, one.name) == (client, name)]
+        for key in keys:
+            local = self.locals.pop(key)
+            self._told = {told: pair for told, pair in self._told.items() if told[0] != key}
             self._look_again(local.question)
+        return bool(keys)
 
     def _look_again(self, question: int) -> None:
         """Let those ask a question whose subscriptions are acknowledged."""

@@ -7,70 +7,30 @@ asked, and one for this broker's own clients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from catchment.model.coding import filter_from_plain, filter_to_plain
-from catchment.model.errors import SubscriptionError
+from catchment.broker.aggregation.clocks import NEVER
+from catchment.broker.demands import AskedQuestion, demand_from_plain, demand_to_plain
 from catchment.model.filter import Filter
-from catchment.model.schema import Schema, Type
-from catchment.model.subscription import Query
+from catchment.model.schema import Schema
 from catchment.model.window import Window, WindowColumns
-from catchment.stages import COLLECTED, PARTIAL_BYTES, CellPlan, Layout, Part, Question, part_of, state_bytes
+from catchment.stages import COLLECTED, PARTIAL_BYTES, CellPlan, Part, Question, state_bytes
 
-__all__ = ["Asked", "Known", "Questions", "View"]
+__all__ = ["Known", "Questions", "View", "collected_parts"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_Plain = tuple[str, str, Any, tuple[int, int], list[str], list[tuple[str, str | None, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """As much of an aggregate subscription as brokers on the way must know."""
-
-    id: str
-    topic: str
-    where: Filter
-    window: Window
-    group_keys: tuple[str, ...]
-    parts: tuple[Part, ...]
-
-    @classmethod
-    def of(cls, name: str, query: Query, schema: Schema) -> Asked:
-        assert query.aggregate is not None
-        wanted = query.aggregate
-        parts = dict.fromkeys(part_of(measure, schema) for measure in wanted.measures)
-        return cls(name, query.topic, query.where, wanted.window, wanted.group_keys, tuple(parts))
-
-    @property
-    def collected(self) -> tuple[Part, ...]:
-        return tuple(part for part in self.parts if part.state in COLLECTED and part.attribute is not None)
-
-    def plain(self) -> list[Any]:
-        window = [self.window.size_us, self.window.shift_us]
-        parts = [[part.state, part.attribute, part.kind.value] for part in self.parts]
-        return [self.id, self.topic, filter_to_plain(self.where), window, self.group_keys, parts]
-
-    @classmethod
-    def from_plain(cls, plain: list[Any], schema: Schema) -> Asked:
-        """What `plain` said; raises if it makes no sense for events of a schema."""
-        name, topic, where, window, group_keys, parts = msgspec.convert(plain, _Plain)
-        condition = filter_from_plain(where)
-        condition.within(schema)
-        for attribute in (*group_keys, *(attribute for _, attribute, _ in parts if attribute is not None)):
-            if attribute not in schema:
-                raise SubscriptionError(f"there is no attribute {attribute!r}; there are {', '.join(sorted(schema))}")
-        found = tuple(Part(state, attribute, Type(kind)) for state, attribute, kind in parts)
-        for part in found:
-            part.require_known()
-        return cls(name, topic, condition, Window(*window), tuple(group_keys), found)
+def collected_parts(asked: AskedQuestion) -> tuple[Part, ...]:
+    """The parts that are lists of values."""
+    return tuple(part for part in asked.parts if part.state in COLLECTED and part.attribute is not None)
 
 
 @dataclass(slots=True)
@@ -79,16 +39,17 @@ class View:
 
     question: Question
     """With the parts that are asked for there."""
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: Counter[AskedQuestion] = field(default_factory=Counter)
+    """With which parts it is asked, and how often."""
     is_plain: bool = False
     """Whether somebody asks for nothing that must be collected: one message tells it all."""
     collected: tuple[Part, ...] = ()
     """What must be collected: as many messages as there are values."""
 
     def look_again(self) -> None:
-        self.question.parts[:] = dict.fromkeys(part for one in self.asked.values() for part in one.parts)
-        self.is_plain = any(not one.collected for one in self.asked.values())
-        self.collected = tuple(dict.fromkeys(part for one in self.asked.values() for part in one.collected))
+        self.question.parts[:] = dict.fromkeys(part for one in self.asked for part in one.parts)
+        self.is_plain = any(not collected_parts(one) for one in self.asked)
+        self.collected = tuple(dict.fromkeys(part for one in self.asked for part in collected_parts(one)))
 
     @property
     def fetches(self) -> bool:
@@ -112,6 +73,8 @@ class Known:
     window: Window
     views: dict[str, View] = field(default_factory=dict)
     """By side."""
+    since_us: int = NEVER
+    """Events up to this time came in before all brokers knew the question: windows that begin by then miss some."""
 
     @property
     def whole(self) -> Question:
@@ -143,12 +106,9 @@ class _Tables:
 class Questions:
     """All that is asked about one topic."""
 
-    def __init__(self, topic: str, schema: Schema, *, by_stride: bool) -> None:
-        self._topic, self._by_stride = topic, by_stride
+    def __init__(self, topic: str, schema: Schema) -> None:
+        self._topic = topic
         self.schema = schema.with_implicit()
-        self.sides: dict[str, str] = {}
-        """Of each subscription, from where it is asked."""
-        self.asked: dict[str, Asked] = {}
         self.by_id: dict[int, Known] = {}
         self._by_number: list[Known | None] = []
         self._free: list[int] = []
@@ -158,24 +118,27 @@ class Questions:
         self._tables: _Tables | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.asked)
+        return bool(self.by_id)
 
-    def question_of(self, asked: Asked) -> Question:
-        key_types = tuple(self.schema[key] for key in asked.group_keys)
-        owner = "" if self._by_stride else asked.id
-        return Question(asked.topic, asked.where, Layout(asked.window, asked.group_keys), key_types, [], [], owner)
+    @property
+    def asked_count(self) -> int:
+        """How often anything is asked, on all sides."""
+        return sum(view.asked.total() for known in self.by_id.values() for view in known.views.values())
 
-    def add(self, asked: Asked, side: str) -> Known:
-        question = self.question_of(asked)
+    def id_of(self, asked: AskedQuestion) -> int:
+        return asked.planned(self._topic, self.schema).id
+
+    def add(self, asked: AskedQuestion, side: str) -> Known:
+        question = asked.planned(self._topic, self.schema)
         known = self.by_id.get(question.id)
         if known is None:
-            known = self.by_id[question.id] = Known(question.id, self._free_number(), asked.where, asked.window)
-            self._by_number[known.number] = known
+            known = Known(question.id, self._free_number(), asked.where, asked.layout.window)
+            self.by_id[question.id] = self._by_number[known.number] = known
         view = known.views.setdefault(side, View(question))
-        view.asked[asked.id] = asked
-        view.look_again()
-        self.asked[asked.id], self.sides[asked.id] = asked, side
-        self._forget_tables()
+        view.asked[asked] += 1
+        if view.asked[asked] == 1:
+            view.look_again()
+            self._forget_tables()
         return known
 
     def _free_number(self) -> int:
@@ -185,12 +148,14 @@ class Questions:
         self._by_number.append(None)
         return len(self._by_number) - 1
 
-    def remove(self, name: str) -> tuple[Known, str]:
-        """Forget a subscription; give the question, and the side it was asked from."""
-        asked, side = self.asked.pop(name), self.sides.pop(name)
-        known = self.by_id[self.question_of(asked).id]
+    def remove(self, asked: AskedQuestion, side: str) -> Known:
+        """Forget that something was asked once on a side."""
+        known = self.by_id[self.id_of(asked)]
         view = known.views[side]
-        del view.asked[name]
+        view.asked[asked] -= 1
+        if view.asked[asked]:
+            return known
+        del view.asked[asked]
         if view.asked:
             view.look_again()
         else:
@@ -200,7 +165,7 @@ class Questions:
             self._by_number[known.number] = None
             heappush(self._free, known.number)
         self._forget_tables()
-        return known, side
+        return known
 
     def _forget_tables(self) -> None:
         self._tables = None
@@ -211,14 +176,25 @@ class Questions:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def saved(self) -> list[Any]:
-        asked = [[self.sides[name], one.plain()] for name, one in self.asked.items()]
-        return [asked, [None if one is None else one.id for one in self._by_number]]
+        asked = [
+            [side, demand_to_plain(one), count]
+            for known in self.by_id.values()
+            for side, view in known.views.items()
+            for one, count in view.asked.items()
+        ]
+        numbers = [None if one is None else one.id for one in self._by_number]
+        return [asked, numbers, {known.id: known.since_us for known in self.by_id.values()}]
 
     def restore(self, saved: list[Any]) -> None:
         """Become what others were; called on empty ones."""
-        asked, numbers = saved
-        for side, plain in asked:
-            self.add(Asked.from_plain(plain, self.schema), side)
+        asked, numbers, since_us = saved
+        for side, plain, count in asked:
+            demand = demand_from_plain(plain)
+            assert isinstance(demand, AskedQuestion)
+            for _ in range(count):
+                self.add(demand, side)
+        for key, known in self.by_id.items():
+            known.since_us = since_us[key]
         self._by_number = [None if key is None else self.by_id[key] for key in numbers]
         self._free = [number for number, key in enumerate(numbers) if key is None]
         for number, one in enumerate(self._by_number):
@@ -240,10 +216,6 @@ class Questions:
         if None not in self._windows:
             self._windows[None] = tuple(sorted({one.window for one in self.by_id.values()}))
         return self._windows[None]
-
-    def beside(self, side: str) -> Iterator[Asked]:
-        """What is asked on all sides but one."""
-        return (asked for name, asked in self.asked.items() if self.sides[name] != side)
 
     def views_at(self, side: str) -> dict[int, View]:
         if side not in self._views:

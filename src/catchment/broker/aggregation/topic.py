@@ -23,9 +23,10 @@ from catchment.broker.aggregation.edges import Edge, Told
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.places import Outlet, Pairs, Place
-from catchment.broker.aggregation.questions import Asked, Questions
+from catchment.broker.aggregation.questions import Questions
 from catchment.broker.aggregation.silence import Silence
 from catchment.broker.aggregation.timers import HOLDING, Item, WaitingTimes, timer_key
+from catchment.broker.demands import AskedQuestion
 from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.events import event_times_us
@@ -54,7 +55,7 @@ class Topic:
     ) -> None:
         self.name, self._revises = name, options.revises
         by_stride = options.strategy().grain == "stride"
-        self.questions = Questions(name, schema, by_stride=by_stride)
+        self.questions = Questions(name, schema)
         self.clock = Clock(options.lateness_us, options.idle_after_us)
         self.edge = Edge(self.questions, by_stride=by_stride, revises=options.revises)
         self.outlets = {side: Outlet(side, self.questions, by_stride=by_stride) for side in neighbours}
@@ -64,19 +65,18 @@ class Topic:
         if neighbours:
             self.deciding = Deciding(options.strategy(), broker, neighbours)
             self.crossing = Crossing(name, self.questions, self.outlets, self.deciding)
-        self.known_to: dict[str, set[str]] = {side: set() for side in neighbours}
-        """The subscriptions that each neighbour knows from here."""
+        self._unanswered: dict[str, dict[int, None]] = {}
+        """Of neighbours, the questions that this input brought; empty between inputs."""
         self._gone: dict[int, None] = {}
         self._memory_bytes_max, self._unweighed = options.memory_bytes_max, 0
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
-    def add(self, at: At, asked: Asked, side: str) -> int:
-        """Somebody asks; return the id of the question."""
+    def add(self, at: At, asked: AskedQuestion, side: str) -> None:
+        """Begin to answer a question on a side."""
         place = self._place(side)
         self._before_change(place)
-        question = self.questions.question_of(asked)
-        known = self.questions.by_id.get(question.id)
+        known = self.questions.by_id.get(self.questions.id_of(asked))
         before = len(known.views[side].question.parts) if known is not None and side in known.views else 0
         is_new = known is None
         known = self.questions.add(asked, side)
@@ -84,16 +84,18 @@ class Topic:
             at.watch(self.name, known.number, known.where)
         place.asked_for(known.views[side].question, before)
         self._gone.pop(known.id, None)
-        return known.id
+        if side == HERE:
+            self.edge.begin_after(max(self.clock.known_us, known.since_us), known.id)
+        else:
+            self._unanswered.setdefault(side, {})[known.id] = None
 
-    def remove(self, at: At, name: str) -> None:
-        """A subscription is no more, and its open windows with it."""
-        place = self._place(self.questions.sides[name])
+    def remove(self, at: At, asked: AskedQuestion, side: str) -> None:
+        """Answer a question no more on a side, or fewer of its parts: their open windows are dropped."""
+        place = self._place(side)
         self._before_change(place)
-        known, side = self.questions.remove(name)
+        known = self.questions.remove(asked, side)
         view = known.views.get(side)
         place.forget(known.id, known.number, () if view is None else [part.id for part in view.question.parts])
-        self.edge.leave(name)
         if view is None and self.crossing is not None and side != HERE:
             self.crossing.forget(side, known.number)
         if not known.views:
@@ -104,6 +106,29 @@ class Topic:
                 del self._gone[next(iter(self._gone))]
             if self.deciding is not None:
                 self.deciding.forget(self.questions.by_id)
+
+    def answer_since(self, at: At) -> None:
+        """Tell neighbours up to which time the questions that they have just asked miss events."""
+        for side, questions in self._unanswered.items():
+            by_time: dict[int, list[int]] = {}
+            for known in filter(None, map(self.questions.by_id.get, questions)):
+                by_time.setdefault(max(self.clock.known_us, known.since_us), []).append(known.id)
+            for since_us, ids in sorted(by_time.items()):
+                if since_us > NEVER:
+                    at.tell(side, ["since", self.name, ids, since_us])
+        self._unanswered = {}
+
+    def learn_since(self, at: At, questions: Iterable[int], since_us: int, sender: str) -> None:
+        """Events up to a time came in beyond a neighbour before the brokers there knew some questions."""
+        onwards: dict[str, list[int]] = {}
+        for known in filter(None, map(self.questions.by_id.get, questions)):
+            known.since_us = max(known.since_us, since_us)
+            self.edge.begin_after(since_us, known.id)
+            for side in known.views:
+                if side not in (HERE, sender):
+                    onwards.setdefault(side, []).append(known.id)
+        for side, ids in onwards.items():
+            at.tell(side, ["since", self.name, ids, since_us])
 
     def _before_change(self, place: Place) -> None:
         """What has come so far belongs to what was asked so far."""
@@ -418,7 +443,7 @@ class Topic:
         """How large everything is that could grow."""
         places: Iterable[Place] = (self.edge, *self.outlets.values())
         return {
-            "aggregate subscriptions": len(self.questions.asked),
+            "questions asked": self.questions.asked_count,
             "cells of open windows": sum(place.size for place in places),
             "series": 0 if self.deciding is None else len(self.deciding),
             "held publications": 0 if self.crossing is None else sum(map(len, self.crossing.held.values())),
@@ -434,7 +459,6 @@ class Topic:
             "outlets": {side: outlet.saved() for side, outlet in self.outlets.items()},
             "crossing": None if self.crossing is None else self.crossing.saved(),
             "deciding": None if self.deciding is None else self.deciding.saved(),
-            "known_to": {side: sorted(names) for side, names in self.known_to.items()},
             "gone": list(self._gone),
             "waiting_times": self._waiting_times.saved(),
             "silence": self.silence.saved(),
@@ -451,7 +475,6 @@ class Topic:
             self.crossing.restore(saved["crossing"])
         if self.deciding is not None:
             self.deciding.restore(saved["deciding"])
-        self.known_to = {side: set(names) for side, names in saved["known_to"].items()}
         self._gone = dict.fromkeys(saved["gone"])
         self._waiting_times.restore(saved["waiting_times"])
         self.silence.restore(saved["silence"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
+from catchment.broker.demands import AskedQuestion, Demand
 from catchment.model.filter import NO_EVENT, Filter
 from catchment.model.subscription import Subscription
 from catchment.simulation.clients import Client
 from catchment.simulation.world import World
+from catchment.stages import Part
 
 __all__ = ["check_emptiness", "check_routes"]
 
@@ -30,10 +34,33 @@ def check_routes(world: World) -> Iterator[str]:
                 topic in client.advertised for client in _clients_at(here, world)
             )
             wanted = _wanted_at(there, topic, world) if is_asked else []
-            yield from _compare(who, routes.wanted[other], wanted, world.settings.summary)
+            filters = [one for one in wanted if not isinstance(one, AskedQuestion)]
+            known = [one for one in routes.demands[other] if not isinstance(one, AskedQuestion)]
+            yield from _compare_filters(who, known, filters, world.settings.summary)
+            questions = [one for one in wanted if isinstance(one, AskedQuestion)]
+            asked = [one for one in routes.demands[other] if isinstance(one, AskedQuestion)]
+            yield from _compare_questions(who, asked, questions)
 
 
-def _compare(who: str, known: Collection[Filter], wanted: list[Filter], summary: str) -> Iterator[str]:
+def _compare_questions(who: str, known: list[AskedQuestion], wanted: list[AskedQuestion]) -> Iterator[str]:
+    """Shared questions are known once, with all parts that anyone asks for; others once for each subscription."""
+    if any(one.subscription for one in known):
+        if len({one.subscription for one in known}) < len(known):
+            yield f"{who}: a subscription is known twice"
+        expected = Counter(wanted)
+    else:
+        parts: dict[AskedQuestion, set[Part]] = {}
+        for one in wanted:
+            parts.setdefault(one.question, set()).update(one.parts)
+        expected = Counter(question.with_parts(of) for question, of in parts.items())
+    found = Counter(replace(one, subscription="") for one in known)
+    for one in (expected - found).elements():
+        yield f"{who}: not known is [{one}]"
+    for one in (found - expected).elements():
+        yield f"{who}: nobody asks [{one}]"
+
+
+def _compare_filters(who: str, known: Collection[Filter], wanted: list[Filter], summary: str) -> Iterator[str]:
     for condition in wanted:
         if not any(one.covers(condition) for one in known):
             yield f"{who}: nothing known covers [{condition}]"
@@ -63,14 +90,16 @@ def _clients_at(brokers: Collection[str], world: World) -> list[Client]:
     return [client for client in world.clients.values() if client.broker in brokers and not client.is_dropped]
 
 
-def _wanted_at(brokers: Collection[str], topic: str, world: World) -> list[Filter]:
-    found = []
+def _wanted_at(brokers: Collection[str], topic: str, world: World) -> list[Demand]:
+    found: list[Demand] = []
     for client in _clients_at(brokers, world):
         for wish in client.wishes.values():
             if wish.topic == topic and wish.asked.refused is None:
                 query = Subscription(wish.name, sql=wish.asked.message.sql).within(world.settings.schemas)
-                if query.where != NO_EVENT and query.aggregate is None:
-                    found.append(query.where)
+                if query.where == NO_EVENT:
+                    continue
+                schema = world.settings.schemas[topic].with_implicit()
+                found.append(query.where if query.aggregate is None else AskedQuestion.of(query, schema))
     return found
 
 
