@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from catchment.broker.recent_ids import RecentIds
 from catchment.model.errors import EventError
-from catchment.model.events import value_problem
+from catchment.model.events import DEDUPLICATION_US, value_problem
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 
-__all__ = ["DEDUPLICATION_US", "Accepted", "Ingress"]
+__all__ = ["Accepted", "Ingress"]
 
-DEDUPLICATION_US = 120_000_000
 FEW_IDS = 150
 """Up to so many, Python writes them quicker than Arrow."""
 NO_EVENTS = pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=["event_id"])

@@ -17,7 +17,6 @@ from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue, KnownSubscr
 from catchment.broker.broker import Broker, Settings, Waiting
 from catchment.broker.demands import demand_from_plain, demand_to_plain
 from catchment.broker.frames import FrameReader, FrameWriter
-from catchment.broker.ingress import DEDUPLICATION_US
 from catchment.broker.messages import Acknowledged, Confirmed, Told
 from catchment.broker.peers import Peer
 from catchment.broker.recent_ids import RecentIds
@@ -26,6 +25,7 @@ from catchment.broker.store import StoreRequest
 from catchment.broker.unclaimed import UnclaimedMessage
 from catchment.model.coding import filter_from_plain, filter_to_plain
 from catchment.model.errors import CheckpointError
+from catchment.model.events import DEDUPLICATION_US
 
 __all__ = ["recalled", "remembered"]
 
