@@ -34,7 +34,7 @@ def test_a_placement_is_that_of_all_worlds_or_refused_by_name() -> None:
     (row,) = json.loads(called("--seed", 3, "--placement", "cover", "--json").stdout)
     assert "placement='cover'" in row["world"]
     refused = called("--placement", "optimal")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "--placement is 'optimal'; accepted are late, early" in refused.output
 
 
