@@ -13,7 +13,6 @@ import pyarrow as pa
 from catchment.broker.aggregation.clocks import FOR_EVER
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.places import Pairs
-from catchment.broker.aggregation.questions import Questions
 
 __all__ = ["Held", "HeldBack"]
 
@@ -109,20 +108,9 @@ class HeldBack:
     def size_bytes(self) -> int:
         return sum(one.pairs.events.nbytes + 16 * len(one.pairs.rows) for one in self._held)
 
-    def saved(self, questions: Questions) -> list[Any]:
-        return [
-            [
-                one.pairs.saved(questions),
-                one.since_us.tobytes(),
-                one.end_us.tobytes(),
-                one.marks.rows.tobytes(),
-                one.marks.questions.tobytes(),
-            ]
-            for one in self._held
-        ]
+    def saved(self) -> tuple[Held, ...]:
+        return tuple(self._held)
 
-    def restore(self, saved: list[Any], questions: Questions) -> None:
-        for pairs, *columns in saved:
-            since_us, end_us, rows, ids = (np.frombuffer(data, np.int64) for data in columns)
-            held = Held(Pairs.restored(pairs, questions), since_us, end_us, Marks(rows, ids))
-            self.add(held)
+    def restore(self, saved: list[Any]) -> None:
+        for one in saved:
+            self.add(Held(Pairs(**one["pairs"]), one["since_us"], one["end_us"], Marks(**one["marks"])))

@@ -66,21 +66,6 @@ class Pairs:
     def where(self, chosen: Bools) -> Pairs:
         return self if chosen.all() else Pairs(self.events, self.rows[chosen], self.numbers[chosen])
 
-    def saved(self, questions: Questions) -> list[Any]:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.events.schema) as writer:
-            writer.write_batch(self.events)
-        ids = questions.tables.ids[self.numbers]
-        return [sink.getvalue().to_pybytes(), self.rows.tobytes(), ids.tobytes()]
-
-    @classmethod
-    def restored(cls, saved: Sequence[bytes], questions: Questions) -> Pairs:
-        events, rows, ids = saved
-        with pa.ipc.open_stream(events) as reader:
-            batch = reader.read_next_batch()
-        numbers = [questions.by_id[key].number for key in np.frombuffer(ids, np.int64).tolist()]
-        return cls(batch, np.frombuffer(rows, np.int64), np.array(numbers, np.int64))
-
 
 class Place:
     """The partials of one topic that wait on one side."""
@@ -251,7 +236,7 @@ class Place:
         return [
             self._names.saved(),
             [table.saved() for table in self._tables()],
-            [pairs.saved(self._questions) for pairs in self._waiting],
+            tuple(self._waiting),
             [self._closed_us, self._waiting_end_us],
             self.timers.saved(),
         ]
@@ -261,7 +246,7 @@ class Place:
         self._names.restore(names, self._questions.questions_at(self.side))
         for table, one in zip(self._tables(), tables, strict=True):
             table.restore(one)
-        self._waiting = [Pairs.restored(one, self._questions) for one in waiting]
+        self._waiting = [Pairs(**one) for one in waiting]
         self._waiting_count = sum(len(pairs.rows) for pairs in self._waiting)
         self.timers.restore(timers)
         self._cells_end_us = None
@@ -403,7 +388,7 @@ class Outlet(Place):
             self._told = {item for item in self._told if item[0] != question}
 
     def saved(self) -> list[Any]:
-        return [super().saved(), self.promised_us, sorted(self._told)]
+        return [super().saved(), self.promised_us, frozenset(self._told)]
 
     def restore(self, saved: list[Any]) -> None:
         place, self.promised_us, told = saved
