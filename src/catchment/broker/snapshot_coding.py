@@ -11,8 +11,8 @@ Rule 2: the writer stops after a limited amount of work, so that a large value h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -25,7 +25,7 @@ from catchment.broker.demands import AskedQuestion, demand_from_plain, demand_to
 from catchment.model.errors import CatchmentError, CheckpointError
 from catchment.model.filter import Filter
 
-__all__ = ["SnapshotWriter", "read_value"]
+__all__ = ["Deferred", "SnapshotWriter", "read_value"]
 
 CHUNK_BYTES = 64_000
 """At most so many bytes are written between two looks at how much has been done."""
@@ -35,6 +35,15 @@ _SIMPLE = frozenset([type(None), bool, int, float, str, bytes])
 _DEMAND, _ARRAY, _BATCH, _SCHEMA = 1, 2, 3, 4
 _LIST, _DICTIONARY = 0xDD, 0xDF
 _EXTENSION = 0xC9
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A value that is made when it is written, from what nobody changes any more."""
+
+    make: Callable[[], Any]
+    work_us: int
+    """About how long that takes."""
 
 
 class SnapshotWriter:
@@ -79,6 +88,9 @@ class SnapshotWriter:
             yield from self._write_batch(value)
         elif isinstance(value, msgspec.Raw):
             yield from self._write_bytes(memoryview(value))
+        elif isinstance(value, Deferred):
+            self._work += value.work_us
+            yield from self._write(value.make())
         elif isinstance(value, (Filter, AskedQuestion)):
             self._encode(msgspec.msgpack.Ext(_DEMAND, msgspec.msgpack.encode(demand_to_plain(value))), 12)
             yield

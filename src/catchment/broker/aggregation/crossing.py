@@ -16,7 +16,7 @@ from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.deciding import Deciding, Standing
 from catchment.broker.aggregation.holding import Held, HeldBack
 from catchment.broker.aggregation.marks import Marks
-from catchment.broker.aggregation.places import Outlet, Pairs
+from catchment.broker.aggregation.places import Outlet, Pairs, joined_later
 from catchment.broker.aggregation.questions import Questions
 from catchment.broker.routing import Matched
 from catchment.model.events import event_times_us
@@ -315,13 +315,14 @@ class Crossing:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def saved(self) -> list[Any]:
-        return [{side: one.saved() for side, one in self.held.items()}, tuple(self._unheard)]
+        unheard = joined_later(self._unheard, lambda one: one.pairs.events.schema, _Seen.together)
+        return [{side: one.saved() for side, one in self.held.items()}, unheard]
 
     def restore(self, saved: list[Any]) -> None:
         held, unheard = saved
         for side, one in held.items():
             self.held[side].restore(one)
-        for one in unheard:
+        for one in (one for some in unheard for one in some):
             sides = {side: (mine, must) for side, (mine, must) in one["sides"].items()}
             self._unheard.append(_Seen(Pairs(**one["pairs"]), one["times_us"], sides))
 

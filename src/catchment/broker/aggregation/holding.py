@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from catchment.broker.aggregation.clocks import FOR_EVER
 from catchment.broker.aggregation.marks import Marks
-from catchment.broker.aggregation.places import Pairs
+from catchment.broker.aggregation.places import Pairs, joined_later
+from catchment.broker.snapshot_coding import Deferred
 
 __all__ = ["Held", "HeldBack"]
 
@@ -108,9 +109,9 @@ class HeldBack:
     def size_bytes(self) -> int:
         return sum(one.pairs.events.nbytes + 16 * len(one.pairs.rows) for one in self._held)
 
-    def saved(self) -> tuple[Held, ...]:
-        return tuple(self._held)
+    def saved(self) -> list[Deferred]:
+        return joined_later(self._held, lambda one: one.pairs.events.schema, Held.together)
 
     def restore(self, saved: list[Any]) -> None:
-        for one in saved:
+        for one in (one for some in saved for one in some):
             self.add(Held(Pairs(**one["pairs"]), one["since_us"], one["end_us"], Marks(**one["marks"])))

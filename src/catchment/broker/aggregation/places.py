@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ import pyarrow as pa
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER
 from catchment.broker.aggregation.questions import Questions, View
 from catchment.broker.aggregation.timers import Item, Timers
+from catchment.broker.snapshot_coding import Deferred
 from catchment.matching import RowsBySlot, rows_by_slot
 from catchment.model.window import Window
 from catchment.overlay.placement import VALUE_BYTES
@@ -32,13 +35,15 @@ from catchment.stages import (
     together,
 )
 
-__all__ = ["Outlet", "Pairs", "Place"]
+__all__ = ["Outlet", "Pairs", "Place", "joined_later"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 WAITING_MAX = 1 << 16
 """Pairs of publications and questions that may wait to be added up."""
+JOINED_MAX = 32
+"""Of batches that wait, so many are joined when they are written."""
 GROUPS_SPARE = 1_000
 """Groups that may be known besides those of open cells."""
 
@@ -65,6 +70,23 @@ class Pairs:
 
     def where(self, chosen: Bools) -> Pairs:
         return self if chosen.all() else Pairs(self.events, self.rows[chosen], self.numbers[chosen])
+
+
+T = TypeVar("T")
+
+
+def joined_later(
+    several: Sequence[T], schema_of: Callable[[T], pa.Schema], together: Callable[[list[T]], T]
+) -> list[Deferred]:
+    """Let what waits be written into a snapshot as few large batches, which are made of the many small ones then."""
+
+    def join(some: Sequence[T]) -> list[T]:
+        return [together(list(alike)) for _, alike in groupby(some, schema_of)]
+
+    return [
+        Deferred(partial(join, tuple(several[begin : begin + JOINED_MAX])), work_us=300)
+        for begin in range(0, len(several), JOINED_MAX)
+    ]
 
 
 class Place:
@@ -236,7 +258,7 @@ class Place:
         return [
             self._names.saved(),
             [table.saved() for table in self._tables()],
-            tuple(self._waiting),
+            joined_later(self._waiting, lambda one: one.events.schema, Pairs.together),
             [self._closed_us, self._waiting_end_us],
             self.timers.saved(),
         ]
@@ -246,7 +268,7 @@ class Place:
         self._names.restore(names, self._questions.questions_at(self.side))
         for table, one in zip(self._tables(), tables, strict=True):
             table.restore(one)
-        self._waiting = [Pairs(**one) for one in waiting]
+        self._waiting = [Pairs(**one) for some in waiting for one in some]
         self._waiting_count = sum(len(pairs.rows) for pairs in self._waiting)
         self.timers.restore(timers)
         self._cells_end_us = None
