@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catchment import Filter
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.inputs import Attached, Detached, Woken
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import freeze, restored
 from catchment.broker.messages import Published, Subscribed
 from tests.broker.test_frames import MESSAGES
 from tests.broker.test_subscriber_count import COUNT
@@ -34,7 +34,7 @@ def test_a_broker_survives_arbitrary_frames(said: list[tuple[str, list[Any], int
             assert all(map(str, voice.hears(step)))
         if step.timer_us is not None:
             desk.hand(Woken(), at_us=step.timer_us)
-        desk.broker = recalled(remembered(desk.broker), agreed, [COUNT()])
+        desk.broker = restored(freeze(desk.broker).pieces(), agreed, [COUNT()])
     desk.hand(Detached("c"), at_us=len(said))
 
 

@@ -15,7 +15,7 @@ from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import window_values
 from catchment.broker.frames import FrameReader
-from catchment.broker.hosting import Host, Limits, Log, Outbox, item_from_bytes, item_to_bytes
+from catchment.broker.hosting import Host, Limits, Log, Outbox, Snapshots, item_from_bytes, item_to_bytes
 from catchment.broker.inputs import (
     AdviceAttached,
     AdviceRemoved,
@@ -33,7 +33,7 @@ from catchment.broker.inputs import (
     Step,
     Woken,
 )
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import freeze, restored
 from catchment.broker.store import StoreReply
 from catchment.model.errors import CheckpointError, ConfigurationError
 from catchment.overlay.placement import ONLINE
@@ -81,6 +81,7 @@ def new_broker(how: AggregationOptions) -> Broker:
 # -- a story: what a broker between two others is handed ------------------------------------------------------------
 
 CONDITIONS = ("speed > {0}", "highway = 'h{0}'", "speed BETWEEN {0} AND 6", "vehicles > {0}")
+SKETCHES = "approx_percentile(speed, 0.5), approx_count_distinct(highway), median(vehicles)"
 WINDOWS = ("window(ts, '20 seconds', '5 seconds')", "window(ts, '5 seconds'), highway", "window(ts, '2 seconds')")
 
 
@@ -107,7 +108,7 @@ def story(seed: int) -> tuple[Log, set[str]]:
         elif client.is_away:
             world.resume(client)
         elif act == "subscribe":
-            what = random.choice(["*", "highway, speed", "count(*), sum(speed)", "avg(speed), max(vehicles)"])
+            what = random.choice(["*", "highway, speed", "count(*), sum(speed)", "avg(speed), max(vehicles)", SKETCHES])
             grouped = f" GROUP BY {random.choice(WINDOWS)}" if "(" in what else ""
             where = random.choice(CONDITIONS).format(random.randint(0, 3))
             world.subscribe(client, f"q{next(numbers)}", f"SELECT {what} FROM traffic WHERE {where}{grouped}")
@@ -144,9 +145,14 @@ class Disk:
 
     def __init__(self, log: Log, how: AggregationOptions) -> None:
         self.log, self.how, self.outboxes = log, how, dict[str, Outbox]()
-        self.snapshot = remembered(new_broker(how))
+        self.pieces: dict[str, bytes] = {}
         self.ends: list[int] = []
-        self.crashes = 0
+        self.crashes = self.unfinished = 0
+
+    def broker(self, snapshots: Snapshots) -> Broker:
+        """The broker of the last whole snapshot, or a new one."""
+        pieces = [self.pieces[key] for key in snapshots.needed]
+        return restored(pieces, SETTINGS, advice(self.how)) if pieces else new_broker(self.how)
 
     def frames(self) -> dict[str, list[bytes]]:
         return {name: list(outbox.frames) for name, outbox in self.outboxes.items()}
@@ -162,10 +168,15 @@ class KilledError(Exception):
 
 
 class Fragile(Host):
-    """A host that is killed between any two of log, step, hand-over and snapshot, and notes where its steps ended."""
+    """A host that is killed between any two of log, step, hand-over and pieces of snapshots.
+
+    It notes where its steps ended.
+    """
 
     def __init__(self, disk: Disk, random: Random | None) -> None:
-        super().__init__(recalled(disk.snapshot, SETTINGS, advice(disk.how)), disk.outboxes, Limits())
+        self._snapshots = Snapshots("b2", disk.pieces.values())
+        disk.unfinished += any(key not in self._snapshots.needed for key in disk.pieces)
+        super().__init__(disk.broker(self._snapshots), disk.outboxes, Limits())
         self._disk, self._random = disk, random
 
     def may_crash(self) -> None:
@@ -184,11 +195,22 @@ class Fragile(Host):
         self.may_crash()
         super().hand_over(send)
 
-    def snapshot(self) -> None:
+    def freeze(self) -> None:
+        self._snapshots.begin(self.broker)
+
+    def write_piece(self) -> None:
+        """Store the next piece of a snapshot, if one is being written."""
+        piece = self._snapshots.next_piece()
+        if piece is None:
+            return
         self.may_crash()
-        self._disk.snapshot = remembered(self.broker)
+        self._disk.pieces[piece[0]] = piece[1]
         self.may_crash()
-        self.forget(self.position)
+        if self._snapshots.note_stored():
+            self.forget(self._snapshots.position)
+        for key in self._snapshots.useless():
+            self.may_crash()
+            del self._disk.pieces[key]
 
 
 def undisturbed(log: Log, how: AggregationOptions, sizes: Iterator[int]) -> dict[str, list[bytes]]:
@@ -209,7 +231,9 @@ def disturbed(log: Log, how: AggregationOptions, random: Random, size: int) -> D
                 for send in host.step(log.read(host.position + 1, stored)).sends:
                     host.hand_over(send)
                 if random.random() < 0.2:
-                    host.snapshot()
+                    host.freeze()
+                for _ in range(random.randint(0, 2)):
+                    host.write_piece()
             return disk
         except KilledError:
             disk.crashes += 1
@@ -241,8 +265,8 @@ def content(frames: list[bytes]) -> dict[str, Any]:
     return found
 
 
-def check(seed: int) -> int:
-    """How often the broker was killed."""
+def check(seed: int) -> tuple[int, int]:
+    """How often the broker was killed, and how often that left an unfinished snapshot."""
     how, random = aggregating(seed), Random(seed)
     (log, ended), replay = story(seed), f"seed {seed}, {how.placement}, {how.delivery}"
     calm = undisturbed(log, how, repeat(1))
@@ -260,12 +284,14 @@ def check(seed: int) -> int:
             if how.revises and peer in ("b1", "b3"):
                 del one["events"]
         assert found == expected, f"{replay}: {peer}"
-    return single.crashes + wild.crashes
+    return single.crashes + wild.crashes, single.unfinished + wild.unfinished
 
 
 @pytest.mark.parametrize("first", range(0, 100, 10))
 def test_crashes_and_steps_of_any_size_lose_nothing_and_repeat_nothing(first: int) -> None:
-    assert sum(check(seed) for seed in range(first, first + 10)) > 20
+    crashes, unfinished = zip(*(check(seed) for seed in range(first, first + 10)), strict=True)
+    assert sum(crashes) > 20
+    assert sum(unfinished) > 5
 
 
 @pytest.mark.long
@@ -322,9 +348,9 @@ def test_full_outboxes_are_told_once_and_again_when_there_is_room() -> None:
 
 
 def test_a_host_that_is_back_knows_what_its_log_says_of_room() -> None:
-    log, before = Log(), remembered(new_broker(HOW))
+    log, before = Log(), freeze(new_broker(HOW)).pieces()
     log.append(Room("b3", is_full=True), 0)
-    host = Host(recalled(before, SETTINGS, advice(HOW)), {}, Limits())
+    host = Host(restored(before, SETTINGS, advice(HOW)), {}, Limits())
     list(host.replay(log.read(1)))
     assert list(host.notices()) == [Room("b3", is_full=False)]
 

@@ -15,7 +15,7 @@ from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import window_values
 from catchment.broker.frames import FrameReader
-from catchment.broker.hosting import Host, Limits, Log, Outbox
+from catchment.broker.hosting import Host, Limits, Log, Outbox, Snapshots
 from catchment.broker.inputs import (
     AdviceAttached,
     AdviceRemoved,
@@ -23,7 +23,7 @@ from catchment.broker.inputs import (
     Replied,
     Woken,
 )
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import restored
 from catchment.broker.store import StoreReply
 from catchment.model.errors import ConfigurationError
 from tests.broker.wire import SCHEMAS, Voice
@@ -158,11 +158,24 @@ class Disk:
     """What outlives a crash, and all frames that were ever handed over."""
 
     def __init__(self, log: Log) -> None:
-        self.log, self.outboxes = log, dict[str, Outbox]()
-        self.snapshot = remembered(new_broker())
+        self.log, self.outboxes, self.pieces = log, dict[str, Outbox](), dict[str, bytes]()
+        self.snapshots = Snapshots("b1")
 
     def host(self) -> Host:
-        return Host(recalled(self.snapshot, SETTINGS, advice(), catalogue=CATALOGUE), self.outboxes, Limits())
+        """A host that is back."""
+        self.snapshots = Snapshots("b1", self.pieces.values())
+        pieces = [self.pieces[key] for key in self.snapshots.needed]
+        broker = restored(pieces, SETTINGS, advice(), catalogue=CATALOGUE) if pieces else new_broker()
+        return Host(broker, self.outboxes, Limits())
+
+    def write_piece(self, host: Host) -> None:
+        piece = self.snapshots.next_piece()
+        if piece is not None:
+            self.pieces[piece[0]] = piece[1]
+            if self.snapshots.note_stored():
+                host.forget(self.snapshots.position)
+            for key in self.snapshots.useless():
+                del self.pieces[key]
 
     def frames(self) -> dict[str, list[bytes]]:
         return {name: list(outbox.frames) for name, outbox in self.outboxes.items()}
@@ -195,8 +208,9 @@ def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
             if handed < len(step.sends):
                 break
             if random.random() < 0.2:
-                disk.snapshot = remembered(host.broker)
-                host.forget(host.position)
+                disk.snapshots.begin(host.broker)
+            for _ in range(random.randint(0, 2)):
+                disk.write_piece(host)
 
 
 def _any(random: Random, size: int) -> Iterator[int]:

@@ -26,6 +26,7 @@ from catchment.stages import (
     partials_from_bytes,
     partials_to_bytes,
 )
+from tests.broker.wire import read_back
 from tests.model import strategies
 
 EVER = 2**62
@@ -68,9 +69,10 @@ class Broker:
     def restart(self) -> None:
         """Go on from what was saved."""
         names = Names()
-        names.restore(self._here.names.saved(), self._questions)
+        saved, of_names = self._here.saved(), self._here.names.saved()
+        names.restore(read_back(of_names), self._questions)
         back = OpenCells(names)
-        back.restore(self._here.saved())
+        back.restore(read_back(saved))
         self._here = back
 
 

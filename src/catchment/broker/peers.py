@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from catchment.broker.frames import Envelope, FrameReader, FrameWriter
 from catchment.broker.inputs import TAKEN, Outcome
@@ -53,3 +54,16 @@ class Peer:
     def begin(self, incarnation: int) -> None:
         """Begin a new life: frames count from 1 again, and no schema is known."""
         self.incarnation, self.received, self.reader = incarnation, 0, FrameReader()
+
+    def saved(self) -> tuple[Any, ...]:
+        return (
+            self.incarnation, self.received, self.sent, dict(self.reader.schemas), frozenset(self.writer.named),
+            self.changes, frozenset(self.unconfirmed), self.is_full, self.says_full, self.told_full, self.owner,
+            self.is_parked, dict(self.topics),
+        )  # fmt: skip
+
+    @classmethod
+    def restored(cls, saved: list[Any]) -> Peer:
+        incarnation, received, sent, schemas, named, changes, unconfirmed, *others = saved
+        reader, writer = FrameReader(schemas), FrameWriter(set(named))
+        return cls(incarnation, received, sent, reader, writer, changes, set(unconfirmed), *others)

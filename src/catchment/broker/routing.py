@@ -192,25 +192,30 @@ class Routes:
         found = [one for peer, demands in self.demands.items() if peer != neighbour for one in demands]
         return found + [demand for demand, _ in self.subscriptions.values()]
 
-    def restore(
-        self,
-        demands: Mapping[str, Iterable[Demand]],
-        subscriptions: Mapping[tuple[str, str], tuple[Demand, tuple[str, ...] | None]],
-        sent: Mapping[str, tuple[Demand, ...]],
-        watched: Mapping[tuple[str, int], Filter],
-    ) -> None:
-        """Become what routes were that had and had sent this; called on empty ones."""
-        for neighbour, several in demands.items():
+    def saved(self) -> dict[str, Any]:
+        return {
+            "advertisers": frozenset(self.advertisers),
+            "advertised_to": frozenset(self.advertised_to),
+            "demands": {neighbour: tuple(demands) for neighbour, demands in self.demands.items()},
+            "subscriptions": dict(self.subscriptions),
+            "watched": dict(self.watched),
+            "summaries": {neighbour: summary.saved() for neighbour, summary in self.summaries.items()},
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what other routes had; called on empty ones."""
+        self.advertisers, self.advertised_to = set(saved["advertisers"]), set(saved["advertised_to"])
+        for neighbour, several in saved["demands"].items():
             for demand in several:
                 self.demands[neighbour][demand] = None
                 self._begin_matching((neighbour, demand), demand)
-        for (client, name), (demand, columns) in subscriptions.items():
-            self.subscriptions[client, name] = (demand, columns)
+        for (client, name), (demand, columns) in saved["subscriptions"].items():
+            self.subscriptions[client, name] = demand, None if columns is None else tuple(columns)
             self._begin_matching((client, name), demand)
-        for (advice, number), condition in watched.items():
+        for (advice, number), condition in saved["watched"].items():
             self.watch(advice, number, condition)
         for neighbour, summary in self.summaries.items():
-            summary.restore(self.demands_beside(neighbour), sent[neighbour])
+            summary.restore(saved["summaries"][neighbour], self.demands_beside(neighbour))
 
     # -- advertisements -------------------------------------------------------------------------------------------
 

@@ -292,13 +292,29 @@ class Weaver:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        """What advice remembers in ways of its own."""
-        found = {name: advice.saved() for name, advice in self._advice.items()}
-        return {name: value for name, value in found.items() if value is not None}
+        """Give what advice remembers and waits for; `At.state` is encoded at once, as advice may change all of it."""
+        own = {name: advice.saved() for name, advice in self._advice.items()}
+        return {
+            "attached": self.names,
+            "removed": frozenset(self.removed),
+            "states": msgspec.Raw(msgspec.msgpack.encode(self.states)),
+            "own": {name: value for name, value in own.items() if value is not None},
+            "timers": dict(self.timers),
+            "requests": self.requests.saved(),
+            "rounds": dict(self.rounds.numbers),
+            "unclaimed": self.unclaimed.saved(),
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        for name, value in saved.items():
+        """Take over what another one had; called on a new one with the same advice attached."""
+        self.removed = set(saved["removed"])
+        self.states.update(saved["states"])
+        for name, value in saved["own"].items():
             self._advice[name].restore(value)
+        self.timers = saved["timers"]
+        self.requests.restore(saved["requests"])
+        self.rounds.numbers = saved["rounds"]
+        self.unclaimed.restore(saved["unclaimed"])
 
     # -- timers ---------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Aggregation(Advice):
         if name not in self._topics:
             self._topics[name] = Topic(name, self._schemas[name], self._options, at.broker, at.neighbours)
             if name in self._saved:
-                self._topics[name].restore(self._saved.pop(name), self._schemas)
+                self._topics[name].restore(self._saved.pop(name))
         return self._topics[name]
 
     # -- subscriptions ----------------------------------------------------------------------------------------------

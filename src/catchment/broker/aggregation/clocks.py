@@ -101,8 +101,8 @@ class Clock:
 
     def saved(self) -> list[Any]:
         return [
-            self.heard, self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us, self.wanted_us,
-            self.seen_us, self.seen_at_us,
+            dict(self.heard), self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us,
+            self.wanted_us, self.seen_us, self.seen_at_us,
         ]  # fmt: skip
 
     def restore(self, saved: list[Any]) -> None:

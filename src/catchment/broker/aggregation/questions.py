@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catchment.broker.aggregation.clocks import NEVER
-from catchment.broker.demands import AskedQuestion, demand_from_plain, demand_to_plain
+from catchment.broker.demands import AskedQuestion
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 from catchment.model.window import Window, WindowColumns
@@ -183,7 +183,7 @@ class Questions:
 
     def saved(self) -> list[Any]:
         asked = [
-            [side, demand_to_plain(one), count]
+            (side, one, count)
             for known in self.by_id.values()
             for side, view in known.views.items()
             for one, count in view.asked.items()
@@ -194,11 +194,9 @@ class Questions:
     def restore(self, saved: list[Any]) -> None:
         """Become what others were; called on empty ones."""
         asked, numbers, since_us = saved
-        for side, plain, count in asked:
-            demand = demand_from_plain(plain)
-            assert isinstance(demand, AskedQuestion)
+        for side, one, count in asked:
             for _ in range(count):
-                self.add(demand, side)
+                self.add(one, side)
         for key, known in self.by_id.items():
             known.since_us = since_us[key]
         self._by_number = [None if key is None else self.by_id[key] for key in numbers]

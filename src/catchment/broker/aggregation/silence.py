@@ -85,7 +85,7 @@ class Silence:
         return True
 
     def saved(self) -> list[Any]:
-        return [self._watching, self._sought, self._wanted]
+        return [self._watching, dict(self._sought), dict(self._wanted)]
 
     def restore(self, saved: list[Any]) -> None:
         self._watching, self._sought, self._wanted = saved

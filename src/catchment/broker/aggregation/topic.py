@@ -459,16 +459,16 @@ class Topic:
             "outlets": {side: outlet.saved() for side, outlet in self.outlets.items()},
             "crossing": None if self.crossing is None else self.crossing.saved(),
             "deciding": None if self.deciding is None else self.deciding.saved(),
-            "gone": list(self._gone),
+            "gone": tuple(self._gone),
             "waiting_times": self._waiting_times.saved(),
             "silence": self.silence.saved(),
             "unweighed": self._unweighed,
         }
 
-    def restore(self, saved: Mapping[str, Any], schemas: Mapping[str, Schema]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         self.questions.restore(saved["questions"])
         self.clock.restore(saved["clock"])
-        self.edge.recall(saved["edge"], schemas)
+        self.edge.restore(saved["edge"])
         for side, outlet in saved["outlets"].items():
             self.outlets[side].restore(outlet)
         if self.crossing is not None:
