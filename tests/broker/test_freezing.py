@@ -11,8 +11,8 @@ from catchment.broker.memory import PIECE_BYTES_MAX, freeze, restored
 from catchment.overlay.placement import ONLINE
 from tests.broker.test_hosting import SETTINGS, advice, aggregating, new_broker, story
 
-SEEDS = 2 * len(ONLINE)
-"""Each placement with either delivery."""
+SEEDS = 4 * len(ONLINE)
+"""Each placement with either delivery, twice."""
 
 
 class Watch:
@@ -71,7 +71,7 @@ def check(seed: int) -> Counter[str]:
     return watch.seen
 
 
-@pytest.mark.parametrize("first", range(0, 4 * SEEDS, SEEDS))
+@pytest.mark.parametrize("first", [0, SEEDS])
 def test_taking_snapshots_changes_nothing_whatever_is_open(first: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(first, first + SEEDS):

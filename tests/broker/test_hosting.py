@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from catchment import Overlay
 from catchment.broker import messages as m
@@ -34,6 +35,7 @@ from catchment.broker.inputs import (
     Woken,
 )
 from catchment.broker.memory import freeze, restored
+from catchment.broker.snapshot_pieces import SnapshotPiece
 from catchment.broker.store import StoreReply
 from catchment.model.errors import CheckpointError, ConfigurationError
 from catchment.overlay.placement import ONLINE
@@ -195,11 +197,15 @@ class Fragile(Host):
         self.may_crash()
         super().hand_over(send)
 
-    def freeze(self) -> None:
-        self._snapshots.begin(self.broker)
+    def write_some(self) -> None:
+        """Freeze the broker now and then, and store some pieces of what was frozen."""
+        assert self._random is not None
+        if self._random.random() < 0.2:
+            self._snapshots.begin(self.broker)
+        for _ in range(self._random.randint(0, 3)):
+            self._write_piece()
 
-    def write_piece(self) -> None:
-        """Store the next piece of a snapshot, if one is being written."""
+    def _write_piece(self) -> None:
         piece = self._snapshots.next_piece()
         if piece is None:
             return
@@ -208,8 +214,8 @@ class Fragile(Host):
         self.may_crash()
         if self._snapshots.note_stored():
             self.forget(self._snapshots.position)
-        for key in self._snapshots.useless():
             self.may_crash()
+        for key in self._snapshots.useless():
             del self._disk.pieces[key]
 
 
@@ -225,15 +231,13 @@ def disturbed(log: Log, how: AggregationOptions, random: Random, size: int) -> D
     while True:
         host = Fragile(disk, random)
         try:
-            list(host.replay(log.read(host.position + 1, stored), _any(random, size)))
+            for _ in host.replay(log.read(host.position + 1, stored), _any(random, size)):
+                host.write_some()
             while stored < log.end:
                 stored = min(stored + random.randint(1, size), log.end)
                 for send in host.step(log.read(host.position + 1, stored)).sends:
                     host.hand_over(send)
-                if random.random() < 0.2:
-                    host.freeze()
-                for _ in range(random.randint(0, 2)):
-                    host.write_piece()
+                host.write_some()
             return disk
         except KilledError:
             disk.crashes += 1
@@ -299,6 +303,126 @@ def test_crashes_and_steps_of_any_size_lose_nothing_and_repeat_nothing(first: in
 def test_a_thousand_hosts_lose_nothing_and_repeat_nothing(first: int) -> None:
     for seed in range(first, first + 100):
         check(seed)
+
+
+# -- which pieces of snapshots count --------------------------------------------------------------------------------
+
+
+class Shelf:
+    """The stored pieces of a broker that publishes, and a clock."""
+
+    def __init__(self) -> None:
+        self.broker, self.voice = Broker("b1", [], SETTINGS), Voice("c")
+        self.pieces: dict[str, bytes] = {}
+        self.snapshots = Snapshots("b1")
+        self.number = 0
+        self.hand(Attached("c"), self.voice.says(m.AdvertiseTopic(1, "traffic")))
+
+    def hand(self, *items: Item, at_us: int = 0) -> None:
+        self.broker.step([Input(item, at_us, self.broker.position + at) for at, item in enumerate(items, 1)])
+
+    def publish(self, count: int, at_us: int) -> None:
+        ids = [f"e{self.number + at}" for at in range(count)]
+        self.number += count
+        events = pa.RecordBatch.from_pydict({"event_id": ids, "speed": [1.0] * count})
+        self.hand(self.voice.says(m.PublishEvents(2, "traffic", events)), at_us=at_us)
+
+    def write(self, count: int | None = None) -> bool:
+        """Store some pieces, or all; whether a snapshot is whole by that."""
+        is_whole = False
+        for _ in repeat(None) if count is None else repeat(None, count):
+            piece = self.snapshots.next_piece()
+            if piece is None:
+                break
+            self.pieces[piece[0]] = piece[1]
+            is_whole = self.snapshots.note_stored()
+            for key in self.snapshots.useless():
+                del self.pieces[key]
+        return is_whole
+
+    def come_back(self) -> Broker:
+        self.snapshots = Snapshots("b1", self.pieces.values())
+        return restored([self.pieces[key] for key in self.snapshots.needed], SETTINGS)
+
+
+def test_a_snapshot_counts_once_all_its_pieces_are_stored() -> None:
+    shelf = Shelf()
+    assert (shelf.snapshots.position, shelf.snapshots.needed, shelf.snapshots.next_piece()) == (0, [], None)
+    shelf.snapshots.begin(shelf.broker)
+    assert shelf.write()
+    first = shelf.snapshots.needed
+    assert (shelf.snapshots.position, first, list(shelf.pieces)) == (2, ["2/1", "2/2"], ["2/1", "2/2"])
+    shelf.publish(1, 0)
+    shelf.snapshots.begin(shelf.broker)
+    assert not shelf.write(1)
+    shelf.publish(1, 0)
+    # Only one is written at a time.
+    shelf.snapshots.begin(shelf.broker)
+    assert (shelf.snapshots.position, shelf.snapshots.needed) == (2, first)
+    assert shelf.come_back().position == 2
+    assert shelf.snapshots.useless() == ["3/1"]
+    del shelf.pieces["3/1"]
+    shelf.snapshots.begin(shelf.broker)
+    assert shelf.write()
+    assert (shelf.snapshots.position, shelf.come_back().position) == (4, 4)
+    assert shelf.snapshots.needed == list(shelf.pieces)
+
+
+def test_a_piece_is_given_again_until_it_is_stored() -> None:
+    shelf = Shelf()
+    shelf.snapshots.begin(shelf.broker)
+    assert shelf.snapshots.next_piece() == shelf.snapshots.next_piece()
+
+
+def test_a_whole_snapshot_is_not_written_over_at_its_own_position() -> None:
+    shelf = Shelf()
+    for _ in range(2):
+        shelf.snapshots.begin(shelf.broker)
+        shelf.write()
+        assert shelf.come_back().position == 2
+    shelf.snapshots.begin(shelf.broker)
+    assert shelf.snapshots.next_piece() is None
+
+
+def test_what_is_left_of_an_unfinished_snapshot_is_not_taken_for_part_of_another_one() -> None:
+    shelf = Shelf()
+    shelf.snapshots.begin(shelf.broker)
+    shelf.write()
+    shelf.publish(9_000, 0)
+    # Both stand at position 3; what a broker has sent may differ after a crash, and so may its pieces.
+    shelf.snapshots.begin(shelf.broker)
+    shelf.write(1)
+    left = dict(shelf.pieces)
+    shelf.come_back()
+    shelf.broker.counters["restarts"] += 1
+    shelf.snapshots.begin(shelf.broker)
+    assert shelf.write()
+    last = max(shelf.pieces, key=lambda key: int(key.split("/")[1]))
+    head = SnapshotPiece.read(shelf.pieces[last]).head
+    assert head.is_last
+    shelf.pieces = {**left, last: SnapshotPiece.of(replace(head, before=b"another"), b"").data}
+    assert shelf.come_back().position == 2
+
+
+def test_remembered_ids_are_written_once_and_kept_while_they_count() -> None:
+    shelf = Shelf()
+    sizes, kept = [], []
+    for minute in range(6):
+        shelf.publish(2_000, minute * 60 * SECOND_US)
+        before = set(shelf.pieces)
+        shelf.snapshots.begin(shelf.broker)
+        assert shelf.write()
+        sizes.append(sum(len(data) for key, data in shelf.pieces.items() if key not in before))
+        kept.append(sum(SnapshotPiece.read(data).head.ids is not None for data in shelf.pieces.values()))
+        back = shelf.come_back()
+        assert list(back.ingress.recent.frozen().pieces()) == list(shelf.broker.ingress.recent.frozen().pieces())
+    assert max(sizes) < 45_000, "2,000 ids of 20 bytes, and little else"
+    assert kept == [1, 2, 3, 3, 3, 3], "ids count for two minutes"
+
+
+def test_pieces_of_another_broker_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="piece 1 of the snapshot of 'b2' at 0 is stored; accepted are pieces of"):
+        Snapshots("b1", freeze(new_broker(HOW)).pieces())
 
 
 # -- log, outboxes, limits ------------------------------------------------------------------------------------------

@@ -168,9 +168,14 @@ class Disk:
         broker = restored(pieces, SETTINGS, advice(), catalogue=CATALOGUE) if pieces else new_broker()
         return Host(broker, self.outboxes, Limits())
 
-    def write_piece(self, host: Host) -> None:
-        piece = self.snapshots.next_piece()
-        if piece is not None:
+    def write_some(self, host: Host, random: Random) -> None:
+        """Freeze the broker now and then, and store some pieces of what was frozen."""
+        if random.random() < 0.2:
+            self.snapshots.begin(host.broker)
+        for _ in range(random.randint(0, 3)):
+            piece = self.snapshots.next_piece()
+            if piece is None:
+                return
             self.pieces[piece[0]] = piece[1]
             if self.snapshots.note_stored():
                 host.forget(self.snapshots.position)
@@ -193,6 +198,7 @@ def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
     while True:
         host = disk.host()
         for _ in host.replay(log.read(host.position + 1, stored), _any(random, size)):
+            disk.write_some(host, random)
             if random.random() < 0.05:
                 break
         while host.position + 1 == stored:
@@ -207,10 +213,7 @@ def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
                 host.hand_over(send)
             if handed < len(step.sends):
                 break
-            if random.random() < 0.2:
-                disk.snapshots.begin(host.broker)
-            for _ in range(random.randint(0, 2)):
-                disk.write_piece(host)
+            disk.write_some(host, random)
 
 
 def _any(random: Random, size: int) -> Iterator[int]:

@@ -260,7 +260,8 @@ def bench_simulation(
 @reported
 def bench_broker(
     only: Annotated[
-        list[str] | None, typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames.")
+        list[str] | None,
+        typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames; or snapshots."),
     ] = None,
     size: SizesOption = None,
     batch: Annotated[

@@ -16,7 +16,7 @@ Rule 1: an advice that raises is reported, and the broker goes on as if the advi
         had asked for in that call, messages, requests and timers, is forgotten; what it has changed of its own state is
         not.
 Rule 2: an advice keeps what it must remember in `at.state`, which is part of the broker's state and survives a crash.
-        One with much to remember keeps it as it likes, and says it in plain values when it is asked (`saved`).
+        One with much to remember keeps it as it likes, and gives a value of it when a snapshot is taken (`saved`).
 Rule 3: besides joinpoints there are moments, methods named `on_…`: what clients do at this broker, and messages, timers
         and replies that belong to an advice alone.
 Rule 4: an advice may be a client of its broker (`at.subscribe`, `at.publish`, …). What it asks for is carried out after
@@ -447,8 +447,12 @@ class Advice:
         return {}
 
     def saved(self) -> Any:
-        """What it must remember besides `at.state`, in plain values; None is nothing."""
+        """Give what it must remember besides `at.state`; None is nothing. Called when a snapshot is taken.
+
+        It is written later, piece by piece: give copies of containers, and arrays that are only ever replaced. What
+        may be in it, and how it is read back, says `snapshot_coding`. It must not take long, nor change anything.
+        """
         return None
 
     def restore(self, saved: Any) -> None:
-        """Go on from what another one of its kind has saved."""
+        """Go on from what another one of its kind has saved; called on a new one."""
