@@ -27,6 +27,7 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker import neighbours, requests
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
+from catchment.broker.confirmations import Confirmations, WaitingAnswer
 from catchment.broker.demands import Demand
 from catchment.broker.frames import FrameWriter, fitting_messages, message_bytes, opened
 from catchment.broker.ingress import Ingress
@@ -61,7 +62,7 @@ from catchment.model.errors import CatchmentError, ConfigurationError, FrameErro
 from catchment.model.schema import Schema
 from catchment.stages import event_bytes
 
-__all__ = ["EPOCH", "Broker", "Draft", "Forwarding", "Settings", "Waiting"]
+__all__ = ["EPOCH", "Broker", "Draft", "Forwarding", "Settings"]
 
 Forwarding = Literal["advertised", "flooded"]
 NEVER_US = -(2**62)
@@ -100,18 +101,6 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Waiting:
-    """An answer that is due once others have answered."""
-
-    peer: str
-    answer: m.Message
-    needs: set[tuple[str, int]]
-    """Neighbours and changes that they have not confirmed."""
-    subscription: str = ""
-    """What is acknowledged by it, if it is a subscription."""
-
-
-@dataclass(slots=True)
 class Draft:
     """A message to a neighbour about demands, while it is made."""
 
@@ -143,7 +132,7 @@ class Broker:
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}
         self.subscribed: dict[tuple[str, str], KnownSubscription] = {}
-        self.waiting: list[Waiting] = []
+        self.confirmations = Confirmations(self.neighbours)
         self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
         self.now_us, self.position = NEVER_US, 0
         self.weaver = Weaver(self, advice)
@@ -364,7 +353,7 @@ class Broker:
         self.clients.remove(client)
         del self.peers[client]
         self._outgoing.pop(client, None)
-        self.waiting = [one for one in self.waiting if one.peer != client]
+        self.confirmations.forget_client(client)
 
     def _overrun(self, item: Overrun) -> Outcome:
         """Drop a client for whom too much waits; that is the last it hears, behind the answers of this step."""
@@ -395,11 +384,10 @@ class Broker:
                 topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.demands[neighbour])]
             )
             self.stop_advertising(topic, neighbour)
-        for change in sorted(peer.unconfirmed):
-            neighbours.confirm(self, neighbour, change)
-        self._outgoing.pop(neighbour, None)
         # It would take answers to changes of its old life for answers to its new ones.
-        self.waiting = [one for one in self.waiting if one.peer != neighbour]
+        for waiting in self.confirmations.confirm_all(neighbour):
+            self.answer(waiting)
+        self._outgoing.pop(neighbour, None)
         self.weaver.unclaimed.forget_sender(neighbour)
         peer.writer, peer.sent = FrameWriter(), 0
         for topic, routes in sorted(self.topics.items()):
@@ -447,7 +435,7 @@ class Broker:
     @property
     def is_at_rest(self) -> bool:
         """Nobody waits for an answer."""
-        return not self.waiting
+        return not self.confirmations
 
     def routes(self, topic: str) -> Routes:
         if topic not in self.topics:
@@ -462,7 +450,7 @@ class Broker:
             "demands of neighbours": sum(len(one) for r in routes for one in r.demands.values()),
             "subscriptions": len(self.subscribed),
             "advertisements": sum(len(r.advertisers) for r in routes),
-            "waiting answers": len(self.waiting),
+            "waiting answers": len(self.confirmations),
             "remembered ids": len(self.ingress.recent),
             "bytes for unknown advice": self.weaver.unclaimed.size_bytes,
             **self.weaver.sizes(),
@@ -526,27 +514,21 @@ class Broker:
 
     def change_for(self, neighbour: str) -> int:
         """The number of a change that a neighbour is about to be told, and has to confirm."""
-        peer = self.peers[neighbour]
-        peer.changes += 1
-        peer.unconfirmed.add(peer.changes)
-        return peer.changes
+        return self.confirmations.next_change(neighbour)
 
-    def when_confirmed(self, peer: str, answer: m.Message, subscription: str = "") -> None:
+    def when_confirmed(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str = "") -> None:
         """Answer once all others have confirmed what they were told, also by requests of advice that this led to."""
         self.weaver.attached = {}
         if not self.weaver.rounds.put_off(peer, answer, subscription):
             self.weaver.rounds.run()
             self.answer_once_confirmed(peer, answer, subscription)
 
-    def answer_once_confirmed(self, peer: str, answer: m.Message, subscription: str) -> None:
-        needs = {(n, change) for n in self.neighbours if n != peer for change in self.peers[n].unconfirmed}
-        waiting = Waiting(peer, answer, needs, subscription)
-        if needs:
-            self.waiting.append(waiting)
-        else:
-            self.answer(waiting)
+    def answer_once_confirmed(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str) -> None:
+        due = self.confirmations.wait(peer, answer, subscription)
+        if due is not None:
+            self.answer(due)
 
-    def answer(self, waiting: Waiting) -> None:
+    def answer(self, waiting: WaitingAnswer) -> None:
         """Nobody has to confirm anything any more."""
         self.send(waiting.peer, waiting.answer)
         if waiting.subscription:

@@ -17,11 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue, KnownSubscription
-from catchment.broker.broker import Broker, Settings, Waiting
-from catchment.broker.messages import Acknowledged, Confirmed
+from catchment.broker.broker import Broker, Settings
 from catchment.broker.peers import Peer
 from catchment.broker.recent_ids import Frozen, RecentIds
 from catchment.broker.snapshot_coding import SnapshotWriter, read_value
@@ -85,7 +82,7 @@ def freeze(broker: Broker) -> Snapshot:
         "peers": {name: peer.saved() for name, peer in broker.peers.items()},
         "clients": frozenset(broker.clients),
         "subscribed": dict(broker.subscribed),
-        "waiting": [(one.peer, one.answer, frozenset(one.needs), one.subscription) for one in broker.waiting],
+        "confirmations": broker.confirmations.saved(),
         "topics": {topic: routes.saved() for topic, routes in broker.topics.items()},
         "ingress": (broker.ingress.sequence, broker.ingress.repeated),
         "weaver": broker.weaver.saved(),
@@ -121,10 +118,7 @@ def restored(
     broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
     broker.clients = set(saved["clients"])
     broker.subscribed = {key: KnownSubscription(*known) for key, known in saved["subscribed"].items()}
-    broker.waiting = [
-        Waiting(peer, msgspec.convert(answer, Acknowledged | Confirmed), {(one, at) for one, at in needs}, subscription)
-        for peer, answer, needs, subscription in saved["waiting"]
-    ]
+    broker.confirmations.restore(saved["confirmations"])
     for topic, routes in saved["topics"].items():
         broker.routes(topic).restore(routes)
     broker.ingress.sequence, broker.ingress.repeated = saved["ingress"]

@@ -15,7 +15,7 @@ from catchment.model.errors import CatchmentError
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["HANDLERS", "confirm", "forward"]
+__all__ = ["HANDLERS", "forward"]
 
 
 def _advertised(broker: Broker, message: m.Advertised, neighbour: str) -> None:
@@ -68,20 +68,11 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
 
 
 def _confirmed(broker: Broker, message: m.Confirmed, neighbour: str) -> None:
-    if message.change not in broker.peers[neighbour].unconfirmed:
+    due = broker.confirmations.confirm(neighbour, message.change)
+    if due is None:
         broker.counters["confirmations of what was never asked"] += 1
         return
-    confirm(broker, neighbour, message.change)
-
-
-def confirm(broker: Broker, neighbour: str, change: int) -> None:
-    """Give the answers that waited for a change alone."""
-    broker.peers[neighbour].unconfirmed.remove(change)
-    for one in broker.waiting:
-        one.needs.discard((neighbour, change))
-    ready = [one for one in broker.waiting if not one.needs]
-    broker.waiting = [one for one in broker.waiting if one.needs]
-    for one in ready:
+    for one in due:
         broker.answer(one)
 
 

@@ -25,9 +25,6 @@ class Peer:
     sent: int = 0
     reader: FrameReader = field(default_factory=FrameReader)
     writer: FrameWriter = field(default_factory=FrameWriter)
-    changes: int = 0
-    """How many changes it was told."""
-    unconfirmed: set[int] = field(default_factory=set)
     is_full: bool = False
     """Of a neighbour: what is parked for it has reached its limit."""
     says_full: bool = False
@@ -58,12 +55,11 @@ class Peer:
     def saved(self) -> tuple[Any, ...]:
         return (
             self.incarnation, self.received, self.sent, dict(self.reader.schemas), frozenset(self.writer.named),
-            self.changes, frozenset(self.unconfirmed), self.is_full, self.says_full, self.told_full, self.owner,
-            self.is_parked, dict(self.topics),
+            self.is_full, self.says_full, self.told_full, self.owner, self.is_parked, dict(self.topics),
         )  # fmt: skip
 
     @classmethod
     def restored(cls, saved: list[Any]) -> Peer:
-        incarnation, received, sent, schemas, named, changes, unconfirmed, *others = saved
+        incarnation, received, sent, schemas, named, *others = saved
         reader, writer = FrameReader(schemas), FrameWriter(set(named))
-        return cls(incarnation, received, sent, reader, writer, changes, set(unconfirmed), *others)
+        return cls(incarnation, received, sent, reader, writer, *others)

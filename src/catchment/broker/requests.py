@@ -26,7 +26,7 @@ TIME_US_MAX = 2**62
 def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], subscription: str = "") -> None:
     """Acknowledge a request once all has taken effect that it set off; or say why it has none."""
     try:
-        waiting = sum(one.peer == client for one in broker.waiting)
+        waiting = broker.confirmations.waiting_count(client)
         if waiting >= broker.settings.requests_max:
             raise ConfigurationError(
                 f"{waiting} requests of {client!r} wait for their answers; accepted are {broker.settings.requests_max}"
@@ -175,8 +175,7 @@ def _require_advertised(broker: Broker, topic: str, client: str) -> None:
 
 def _require_acknowledged(broker: Broker, topic: str, client: str) -> None:
     """Until then some broker may not know whom to ask, and events would pass its subscribers by."""
-    answer = m.Acknowledged(broker.peers[client].topics[topic])
-    if any(one.peer == client and one.answer == answer for one in broker.waiting):
+    if broker.confirmations.is_waiting(client, broker.peers[client].topics[topic]):
         raise ConfigurationError(
             f"the advertisement of topic {topic!r} is not acknowledged yet; accepted are events that come after that"
         )
