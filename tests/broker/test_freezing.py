@@ -80,6 +80,18 @@ def test_taking_snapshots_changes_nothing_whatever_is_open(first: int) -> None:
         assert seen[what] > 0, what
 
 
+def test_a_broker_that_was_just_restored_shares_nothing_with_its_snapshot() -> None:
+    for seed in range(len(ONLINE)):
+        how = aggregating(seed)
+        log, _ = story(seed)
+        before = new_broker(how)
+        before.step(log.read(1, log.end // 2))
+        back = restored(freeze(before).pieces(), SETTINGS, advice(how))
+        frozen, expected = freeze(back), list(freeze(back).pieces())
+        back.step(log.read(back.position + 1))
+        assert list(frozen.pieces()) == expected, f"seed {seed}, {how.placement}"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(1_000, 2_000, 100))
 def test_taking_a_thousand_times_snapshots_changes_nothing(first: int) -> None:

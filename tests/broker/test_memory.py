@@ -200,7 +200,7 @@ class Late(Advice):
     def saved(self) -> Any:
         return self._begun_us
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, at: At, saved: Any) -> None:
         self._begun_us = saved
 
 

@@ -454,5 +454,5 @@ class Advice:
         """
         return None
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, at: At, saved: Any) -> None:
         """Go on from what another one of its kind has saved; called on a new one."""

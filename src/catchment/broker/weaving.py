@@ -310,7 +310,7 @@ class Weaver:
         self.removed = set(saved["removed"])
         self.states.update(saved["states"])
         for name, value in saved["own"].items():
-            self._advice[name].restore(value)
+            self._advice[name].restore(self._at(self._advice[name]), value)
         self.timers = saved["timers"]
         self.requests.restore(saved["requests"])
         self.rounds.numbers = saved["rounds"]
