@@ -455,4 +455,4 @@ class Advice:
         return None
 
     def restore(self, saved: Any) -> None:
-        """Go on from what another one of its kind has saved; called on a new one."""
+        """Go on from what another one of its kind has saved; called on a new one, which changes nothing of `saved`."""
