@@ -272,4 +272,18 @@ def test_the_same_steps_give_the_same_bytes() -> None:
     assert undisturbed(log, _any(Random(1), 9)) == undisturbed(log, _any(Random(1), 9))
 
 
+def test_a_host_that_is_back_asks_the_store_only_for_what_has_no_reply_in_its_log() -> None:
+    log, voice = Log(), Voice("s")
+    log.append(Attached("s"), 0)
+    log.append(AdviceAttached("busy"), 0)
+    for request in (1, 2):
+        log.append(voice.says(m.AskAdvice(request, "busy", bytes([3]))), 0)
+    asked = [one for step in Disk(log).host().replay(log.read(1)) for one in step.requests]
+    assert [(one.number, one.key) for one in asked] == [(1, "busy"), (2, "busy")]
+    log.append(Replied(StoreReply(1, None, 4, written=True)), 0)
+    *steps, last = Disk(log).host().replay(log.read(1), repeat(1))
+    assert [step.requests for step in steps] == [()] * 5
+    assert [one.number for one in last.requests] == [2]
+
+
 # -- log, outboxes, limits ------------------------------------------------------------------------------------------

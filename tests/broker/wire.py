@@ -26,7 +26,12 @@ SCHEMAS: Mapping[str, Schema] = {
 
 def read_back(saved: Any) -> Any:
     """What is left of a value once it was written into a snapshot and read again."""
-    return read_value(SnapshotWriter(bytes_max=100, work_max=20).parts(saved))
+    return read_value([written(saved)])
+
+
+def written(saved: Any) -> bytes:
+    """What a snapshot has of a value."""
+    return b"".join(SnapshotWriter(bytes_max=100, work_max=20).parts(saved))
 
 
 class Voice:

@@ -26,7 +26,7 @@ from catchment.stages import (
     partials_from_bytes,
     partials_to_bytes,
 )
-from tests.broker.wire import read_back
+from tests.broker.wire import read_back, written
 from tests.model import strategies
 
 EVER = 2**62
@@ -41,6 +41,8 @@ class Broker:
         self._here, self._there = OpenCells(Names()), OpenCells(Names(), by_window=True)
         self._closed_us = -EVER
         self.answers: list[pa.RecordBatch] = []
+        self.saved: list[tuple[Any, bytes]] = []
+        """What cells gave and were given, and how it was written then."""
 
     def take(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -72,7 +74,9 @@ class Broker:
         saved, of_names = self._here.saved(), self._here.names.saved()
         names.restore(read_back(of_names), self._questions)
         back = OpenCells(names)
-        back.restore(read_back(saved))
+        given = read_back(saved)
+        back.restore(given)
+        self.saved += [(one, written(one)) for one in (saved, given)]
         self._here = back
 
 
@@ -111,6 +115,7 @@ def test_windows_one_after_the_other_are_those_of_all_events(case: tuple[Any, ..
         if len(stretch):
             broker.close(int(event_times_us(stretch.to_batches()[-1])[-1]), bytes_max)
     broker.close(EVER, bytes_max)
+    assert all(written(value) == before for value, before in broker.saved)
     told = pa.Table.from_batches(broker.answers, ANSWER_SCHEMA)
     is_told = told.column("problem").is_null()
     overflows = told.filter(pa.compute.invert(is_told)).select(OVERFLOW_SCHEMA.names)

@@ -455,4 +455,4 @@ class Advice:
         return None
 
     def restore(self, at: At, saved: Any) -> None:
-        """Go on from what another one of its kind has saved; called on a new one."""
+        """Go on from what another one of its kind has saved; called on a new one, which may keep it."""

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, repeat
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import msgspec
 
@@ -314,17 +314,26 @@ class Host:
                 yield Overrun(name, len(outbox.frames))
 
     def replay(self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000)) -> Iterator[Step]:
-        """Step over inputs that may have been handled before, and hand over what peers do not have."""
+        """Step over inputs that may have been handled before, and hand over what peers do not have.
+
+        The last step has no input: it asks the store for what has no reply in the log, and no other step asks anything.
+        """
         has: Mapping[str, int] = {name: outbox.covers for name, outbox in self.outboxes.items()}
         ends = {end for outbox in self.outboxes.values() for end in outbox.ends if end > self.position}
-        for group in chain(_groups(inputs, ends, iter(sizes)), [()]):
-            step = self.step(group)
-            for send in step.sends:
-                if send.covers > has.get(send.to, 0):
-                    self.hand_over(send)
-            yield step
+        for group in _groups(inputs, ends, iter(sizes)):
+            # The log may have the reply: to write once more what was deleted since would bring it back.
+            yield replace(self._step_again(group, has), requests=())
+        self.broker.weaver.requests.ask_open()
+        yield self._step_again((), has)
         # The log may have said more of room than the snapshot.
         self._full = self._told_full()
+
+    def _step_again(self, inputs: Sequence[Input], has: Mapping[str, int]) -> Step:
+        step = self.step(inputs)
+        for send in step.sends:
+            if send.covers > has.get(send.to, 0):
+                self.hand_over(send)
+        return step
 
 
 def _groups(inputs: Sequence[Input], ends: set[int], sizes: Iterator[int]) -> Iterator[Sequence[Input]]:

@@ -8,6 +8,8 @@ Rule 1: every object that a broker remembers has one pair of methods: `saved()` 
         `snapshot_coding` can write, and `restore(saved)` takes over such a value on a new object.
 Rule 2: `saved()` changes nothing and is cheap: it copies containers and shares what never changes, as filters, batches
         and arrays that are only ever replaced. Whatever takes long is done when a piece is written.
+Rule 3: `restore(saved)` keeps no container of what it is given, nor changes an array: as long as an advice has not read
+        what it was given, the next snapshot has the same value.
 """
 
 from __future__ import annotations

@@ -116,4 +116,8 @@ class Requests:
         self.last, open_requests = saved
         several = [(advice, msgspec.convert(one, StoreRequest)) for advice, one in open_requests]
         self.open = {request.number: (advice, request) for advice, request in several}
+        self.ask_open()
+
+    def ask_open(self) -> None:
+        """Ask everything again that has no reply."""
         self._untaken = sorted(self.open)

@@ -231,8 +231,8 @@ class _Table:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Hold what another one held; called on an empty one."""
         self._numbered(saved["row_instance"], saved["row_group"])
-        # Nothing is written into these arrays: there is no room behind their values.
-        self._columns = dict(saved["columns"])
+        # There is no room behind their values, so nothing is written into them until others take their place.
+        self._columns, self._is_shared = dict(saved["columns"]), True
         self.count, self.blobs = len(self._columns["row"]), list(saved["blobs"])
 
     def window(self, numbers: Ints, first: Ints, behind: Ints) -> Cells:

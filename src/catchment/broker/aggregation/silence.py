@@ -88,4 +88,5 @@ class Silence:
         return [self._watching, dict(self._sought), dict(self._wanted)]
 
     def restore(self, saved: list[Any]) -> None:
-        self._watching, self._sought, self._wanted = saved
+        self._watching, sought, wanted = saved
+        self._sought, self._wanted = dict(sought), dict(wanted)
