@@ -22,12 +22,22 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.demands import Demand, demand_from_plain, demand_to_plain
-from catchment.broker.messages import Delivered, Extras, Message, Notified, Published, PublishEvents, Subscribed
+from catchment.broker.messages import (
+    Acknowledged,
+    Delivered,
+    Extras,
+    Message,
+    Notified,
+    Published,
+    PublishEvents,
+    Subscribed,
+)
 from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
 
 __all__ = [
+    "EPOCH",
     "FRAME_BYTES_MAX",
     "MESSAGE_BYTES_MAX",
     "VERSION",
@@ -36,7 +46,9 @@ __all__ = [
     "FrameReader",
     "FrameWriter",
     "carried",
+    "fitting_batches",
     "fitting_messages",
+    "fitting_parts",
     "message_bytes",
     "opened",
     "require_sendable",
@@ -45,6 +57,8 @@ __all__ = [
 MAGIC = b"CF"
 VERSION = 2
 HEAD = MAGIC + bytes([VERSION])
+EPOCH = 1
+"""The version of the overlay, until there are others."""
 FRAME_BYTES_MAX = 1_000_000
 """Longer ones are split between messages, and between the events of a message."""
 ROWS_MAX = 1_000_000
@@ -182,7 +196,20 @@ class FrameWriter:
     def frames(
         self, sender: str, messages: Iterable[Message], *, incarnation: int, epoch: int, after: int, covers: int
     ) -> list[bytes]:
-        """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size."""
+        """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size.
+
+        If it raises, nothing is written, and the next frames name the schemas that these would have named.
+        """
+        known = set(self.named)
+        try:
+            return self._written(sender, messages, incarnation, epoch, after, covers)
+        except Exception:
+            self.named, self._fresh, self._recent = known, {}, []
+            raise
+
+    def _written(
+        self, sender: str, messages: Iterable[Message], incarnation: int, epoch: int, after: int, covers: int
+    ) -> list[bytes]:
         travelling = [_travelling(message) for message in messages]
         # The schemas are written before the messages that use them.
         for message in travelling:
@@ -234,10 +261,18 @@ _OVERHEAD_BYTES = 1_000
 
 
 def _halves(message: Message) -> Sequence[Message]:
-    """A message about many events as two about fewer."""
+    """A message about many events, ids or subscriptions as two about fewer."""
     if isinstance(message, Notified) and message.answers.num_rows > 1:
         half = message.answers.num_rows // 2
         return Notified(message.answers.slice(0, half)), Notified(message.answers.slice(half))
+    if isinstance(message, Acknowledged) and len(message.dropped) > 1:
+        half = len(message.dropped) // 2
+        first_part = Acknowledged(message.request, message.dropped[:half], is_last=False)
+        return first_part, Acknowledged(message.request, message.dropped[half:], message.is_last)
+    if isinstance(message, Delivered) and message.events.num_rows == 1 and len(message.names) > 1:
+        wanted, middle = message.wanted, message.names[len(message.names) // 2]
+        parts = [{name: rows for name, rows in wanted.items() if (name < middle) is first} for first in (True, False)]
+        return [Delivered.of(message.topic, message.events, one) for one in parts]
     if not isinstance(message, (Published, Delivered)) or message.events.num_rows < 2:
         raise FrameError(
             f"a message does not fit into a frame of {FRAME_BYTES_MAX} bytes: {str(message)[:100]}; "
@@ -257,6 +292,32 @@ def carried(message: Message) -> Message:
     """A message as its receiver would decode it; one that no frame can carry is a FrameError."""
     data = FrameWriter().frames("", [message], incarnation=1, epoch=1, after=0, covers=0)
     return FrameReader().decode(data[0]).messages[0]
+
+
+def fitting_parts(message: Message) -> tuple[list[Message], list[Message]]:
+    """Cut a message into parts that frames can carry, and parts that none can."""
+    try:
+        if message_bytes(message) <= MESSAGE_BYTES_MAX:
+            return [message], []
+        halves = [fitting_parts(half) for half in _halves(message)]
+    except MemoryError:
+        raise
+    except Exception:  # whatever it has that no frame can carry
+        return [], [message]
+    return [one for fits, _ in halves for one in fits], [one for _, rest in halves for one in rest]
+
+
+def fitting_batches(topic: str, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut events into batches that each fit into a request to publish them; an event that fits into none raises."""
+    fits = events.num_rows <= ROWS_MAX and message_bytes(PublishEvents(2**62, topic, events)) <= MESSAGE_BYTES_MAX
+    if fits:
+        yield events
+    elif events.num_rows > 1:
+        half = events.num_rows // 2
+        yield from fitting_batches(topic, events.slice(0, half))
+        yield from fitting_batches(topic, events.slice(half))
+    else:
+        raise FrameError(f"an event does not fit into a message; accepted are at most {MESSAGE_BYTES_MAX} bytes")
 
 
 _Demands = tuple[Demand, ...]

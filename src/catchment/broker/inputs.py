@@ -149,7 +149,8 @@ class Outcome:
 
     kind: Literal["taken", "repeated", "premature", "stranger", "refused"]
     """Taken: it has had its effect. Repeated: it had it before. Premature: a frame before it is missing, so that it has
-    to be handed over again. Stranger: nobody of that name is known, or not in that life. Refused: it has no effect."""
+    to be handed over again. Stranger: nobody of that name is known, or not in that life. Refused: it has no effect; or
+    the broker failed on it, which is counted, and the reason says so."""
     reason: str = ""
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from catchment.broker.advice import JOINPOINTS, OWN, VALUE_BYTES_MAX, Advice, At, Catalogue, Reply
 from catchment.broker.demands import AskedQuestion
 from catchment.broker.inputs import TAKEN, Outcome
+from catchment.broker.limits import require_name
 from catchment.broker.messages import Confirmed, Extras, Told
 from catchment.broker.rounds import Rounds
 from catchment.broker.store import Requests, StoreReply
@@ -79,7 +80,8 @@ class Weaver:
 
     def _attach(self, advice: Advice) -> None:
         """Add an advice behind those that are there."""
-        if not advice.name or advice.name in self._advice:
+        require_name("an advice", advice.name)
+        if advice.name in self._advice:
             raise ConfigurationError(f"an advice is named {advice.name!r}; accepted is a name that no other one has")
         for name in vars(type(advice)):
             if not name.startswith("_") and not hasattr(Advice, name):
