@@ -67,6 +67,8 @@ __all__ = ["Broker", "Draft", "Forwarding", "Settings", "Waiting"]
 
 Forwarding = Literal["advertised", "flooded"]
 NEVER_US = -(2**62)
+TIMER_TURNS_MAX = 10_000
+"""Times for which timers are called before one input; later ones wait for the next."""
 Columns = tuple[str, ...] | None
 Counts = tuple[str, int, int]
 """As what a message counts: kind, messages, bytes."""
@@ -199,12 +201,21 @@ class Broker:
             return Outcome("refused", shortened(str(error)))
 
     def _pass_time(self, at_us: int) -> None:
-        """Call timers at the times that they were set for."""
-        while (due_us := self.weaver.timer_us()) is not None and due_us <= at_us:
-            self.forward_joined()
-            self.now_us = max(self.now_us, due_us)
-            self.weaver.wake()
-            self.weaver.rounds.run()
+        """Call timers at the times that they were set for; what they set for now or the past comes after this input."""
+        turns = 0
+        self.weaver.timers_until_us = at_us
+        try:
+            while (due_us := self.weaver.timer_us()) is not None and due_us <= at_us:
+                self.forward_joined()
+                self.now_us = max(self.now_us, due_us)
+                self.weaver.wake()
+                self.weaver.rounds.run()
+                turns += 1
+                if turns == TIMER_TURNS_MAX:
+                    self.counters["timers put off to the next input"] += 1
+                    break
+        finally:
+            self.weaver.timers_until_us = None
         self.now_us = max(self.now_us, at_us)
 
     def _receive(self, data: bytes) -> Outcome:
@@ -619,9 +630,13 @@ class Broker:
 
     def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
         for neighbour, rows in matched.neighbours.items():
-            if neighbour != upstream:
+            if neighbour != upstream and len(rows):
                 notes = matched.notes.get(neighbour)
                 told = None if notes is None else pa.RecordBatch.from_pydict(notes)
+                if told is not None and told.num_rows != len(rows):
+                    raise ConfigurationError(
+                        f"{told.num_rows} notes are about {len(rows)} events; accepted are as many"
+                    )
                 self.send(neighbour, m.Published(topic, _taken(events, rows), told))
         there = events.schema.names
         for client, wanted in sorted(matched.clients.items()):
@@ -670,5 +685,7 @@ def _taken(events: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
     """Rows of a batch, without copying them if they lie side by side."""
     if len(rows) == events.num_rows:
         return events
+    if not len(rows):
+        return events.slice(0, 0)
     first, last = int(rows[0]), int(rows[-1])
     return events.slice(first, len(rows)) if last - first < len(rows) else events.take(pa.array(rows))

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.demands import Demand, demand_from_plain, demand_to_plain
+from catchment.broker.limits import text_bytes
 from catchment.broker.messages import (
     Acknowledged,
     Delivered,
@@ -51,6 +52,7 @@ __all__ = [
     "fitting_parts",
     "message_bytes",
     "opened",
+    "require_forwardable",
     "require_sendable",
 ]
 
@@ -339,6 +341,25 @@ def require_sendable(topic: str, demand: Demand) -> None:
     size = message_bytes(Subscribed(topic, 2**62, (demand,)))
     if size > DEMANDS_BYTES_MAX:
         raise SubscriptionError(f"its filter takes {size} bytes; accepted are at most {DEMANDS_BYTES_MAX}")
+
+
+def require_forwardable(events: pa.RecordBatch, notes: pa.RecordBatch | None) -> None:
+    """Raise if no message can carry some events with what is noted of each."""
+    given = [events] if notes is None else [events, notes]
+    for column in (column for batch in given for column in batch.schema):
+        if column.type not in _ACCEPTED:
+            raise FrameError(f"column {column.name!r} is of type {column.type}, which no frame can carry")
+    if notes is not None and notes.num_rows != events.num_rows:
+        raise FrameError(f"{notes.num_rows} notes are about {events.num_rows} events; accepted are as many")
+    most = MESSAGE_BYTES_MAX - _COLUMN_BYTES * sum(batch.num_columns for batch in given)
+    if sum(batch.nbytes for batch in given) > most:
+        largest = int(np.sum([text_bytes(batch) for batch in given], axis=0).max(initial=0))
+        if largest > most:
+            raise FrameError(f"an event has with its notes texts of {largest} bytes; accepted are at most {most}")
+
+
+_COLUMN_BYTES = 100
+"""Of one value in a message, besides its text."""
 
 
 def message_bytes(message: Message) -> int:

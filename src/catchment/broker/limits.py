@@ -8,6 +8,7 @@ Rule 2: a reason quotes what it was given only up to its own limit.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +23,7 @@ __all__ = [
     "require_name",
     "require_sql",
     "shortened",
+    "text_bytes",
 ]
 
 NAME_CHARACTERS_MAX = 256
@@ -55,12 +57,18 @@ def require_event_sizes(events: pa.RecordBatch) -> None:
     """Refuse an event that not every message could carry."""
     if events.nbytes <= EVENT_BYTES_MAX:
         return
-    sizes = np.zeros(events.num_rows, np.int64)
-    for column in events.columns:
-        if pa.types.is_string(column.type):
+    largest = int(text_bytes(events).max(initial=0))
+    if largest > EVENT_BYTES_MAX:
+        raise EventError(f"an event has texts of {largest} bytes; accepted are at most {EVENT_BYTES_MAX} in all")
+
+
+def text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Of each row, how long its texts and binary values are."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
             sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-    if len(sizes) and sizes.max() > EVENT_BYTES_MAX:
-        raise EventError(f"an event has texts of {sizes.max()} bytes; accepted are at most {EVENT_BYTES_MAX} in all")
+    return sizes
 
 
 def shortened(reason: str) -> str:
