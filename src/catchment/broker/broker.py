@@ -168,7 +168,7 @@ class Broker:
         sends, requests_ = self._sealed(), self.weaver.requests.take()
         step = Step(
             tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
-            self._traffic_by_advice,
+            self._traffic_by_advice, tuple(dict.fromkeys(self._begun)),
         )  # fmt: skip
         self._begin_step()
         return step
@@ -178,6 +178,7 @@ class Broker:
         self.work: Counter[str] = Counter()
         self._traffic: Traffic = {}
         self._traffic_by_advice: Traffic = {}
+        self._begun: list[str] = []
 
     def _handle(self, one: Input) -> Outcome:
         self._guard.attempt("timers", self._pass_time, one.at_us)
@@ -361,8 +362,12 @@ class Broker:
             if item.owner != before.owner:
                 raise ConfigurationError(f"client {item.client!r} does not belong to {item.owner!r}")
             self._detach(Detached(item.client))
-        self.peers[item.client] = Peer(item.incarnation, owner=item.owner)
+        self.peers[item.client] = Peer(item.incarnation, owner=item.owner, is_durable=item.durable)
         self.clients.add(item.client)
+        # What an earlier life was about to hear is for nobody.
+        self._leaving.pop(item.client, None)
+        self._outgoing.pop(item.client, None)
+        self._begun.append(item.client)
         self.weaver.happened("on_client_attached", item.client)
         return TAKEN
 

@@ -58,7 +58,9 @@ class Attached(_Item, frozen=True):
     client: str
     incarnation: int = 1
     owner: str = ""
-    """Who may resume it."""
+    """Who may resume it, or begin another life of it."""
+    durable: bool = False
+    """Whether much may wait for it, while it is away or slow: up to `Limits.durable_bytes_max`."""
 
 
 class Parked(_Item, frozen=True):
@@ -199,3 +201,5 @@ class Step:
     traffic_by_advice: Traffic
     """Of that, by neighbour and advice: what it sent by the kind that it declared, and what rode along on messages of
     others as kind `ALONG`."""
+    begun: tuple[str, ...] = ()
+    """Clients that began a life in this step: what waits for an earlier one is for nobody."""

@@ -136,7 +136,7 @@ _answers = msgspec.msgpack.Decoder(Acknowledged | Confirmed)
 
 def _peer(peer: Peer) -> list[Any]:
     schemas = [schema.serialize().to_pybytes() for schema in peer.reader.schemas.values()]
-    marks = [peer.is_full, peer.says_full, peer.told_full, peer.is_parked]
+    marks = [peer.is_full, peer.says_full, peer.told_full, peer.is_parked, peer.is_durable]
     numbers = [peer.incarnation, peer.received, peer.sent, peer.changes]
     return [
         numbers, marks, peer.owner, [*peer.reader.schemas], schemas, sorted(peer.writer.named),
@@ -149,7 +149,7 @@ def _peer_from(plain: list[Any]) -> Peer:
     known = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas]
     reader = FrameReader(dict(zip(names, known, strict=True)))
     peer = Peer(incarnation, received, sent, reader, FrameWriter(set(named)), changes, set(unconfirmed))
-    peer.is_full, peer.says_full, peer.told_full, peer.is_parked = marks
+    peer.is_full, peer.says_full, peer.told_full, peer.is_parked, peer.is_durable = (*marks, False)[:5]
     peer.owner, peer.topics = owner, topics
     return peer
 

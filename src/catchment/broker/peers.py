@@ -34,6 +34,8 @@ class Peer:
     told_full: bool = False
     """Of a neighbour: it knows that there is no room on the sides beyond this broker."""
     owner: str = ""
+    is_durable: bool = False
+    """Of a client: whether its limit of what may wait for it is that of durable ones."""
     is_parked: bool = False
     topics: dict[str, int] = field(default_factory=dict)
     """Of a client, what it advertises, and by which request."""

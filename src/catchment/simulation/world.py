@@ -112,12 +112,12 @@ class World:
 
     # -- what clients do --------------------------------------------------------------------------------------------
 
-    def client(self, broker: str, name: str) -> Client:
+    def client(self, broker: str, name: str, *, durable: bool = False) -> Client:
         """A new client at a broker."""
         full = f"{broker}/{name}"
         self.overlay.require(broker)
         self.clients[full] = Client(full, broker)
-        self._store(self.nodes[broker], Attached(full))
+        self._store(self.nodes[broker], Attached(full, durable=durable))
         return self.clients[full]
 
     def advertise(self, client: Client, topic: str) -> None:
