@@ -14,7 +14,7 @@ attached, and at last to the broker's own step. What it returns stands in for wh
 
 Rule 1: an advice that raises is reported, and the broker goes on as if the advice had only said `proceed()`. What it
         had asked for in that call, messages, requests and timers, is forgotten; what it has changed of its own state is
-        not.
+        not. One that returns what the broker cannot use is treated in the same way.
 Rule 2: an advice keeps what it must remember in `at.state`, which is part of the broker's state and survives a crash.
         One with much to remember keeps it as it likes, and says it in plain values when it is asked (`saved`).
 Rule 3: besides joinpoints there are moments, methods named `on_…`: what clients do at this broker, and messages, timers

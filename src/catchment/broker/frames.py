@@ -352,7 +352,7 @@ def require_forwardable(events: pa.RecordBatch, notes: pa.RecordBatch | None) ->
     if notes is not None and notes.num_rows != events.num_rows:
         raise FrameError(f"{notes.num_rows} notes are about {events.num_rows} events; accepted are as many")
     most = MESSAGE_BYTES_MAX - _COLUMN_BYTES * sum(batch.num_columns for batch in given)
-    if sum(batch.nbytes for batch in given) > most:
+    if sum(batch.get_total_buffer_size() for batch in given) > most:
         largest = int(np.sum([text_bytes(batch) for batch in given], axis=0).max(initial=0))
         if largest > most:
             raise FrameError(f"an event has with its notes texts of {largest} bytes; accepted are at most {most}")

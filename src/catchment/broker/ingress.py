@@ -131,7 +131,7 @@ class Ingress:
             if problem is not None:
                 raise EventError(f"an event is refused: {problem}")
         supplied = None if plan.event_id is None else _typed("event_id", events.column(plan.event_id), pa.string())
-        require_event_sizes(known if supplied is None else known.append_column("event_id", supplied))
+        require_event_sizes(known, supplied)
         # Nothing is remembered or counted before everything is known to be fine.
         fresh = self._fresh(supplied, came) if supplied is not None else None
         accepted = known.add_column(0, "event_id", self._ids(supplied, rows)).add_column(

@@ -53,11 +53,13 @@ def require_sql(name: str, sql: str) -> None:
         )
 
 
-def require_event_sizes(events: pa.RecordBatch) -> None:
+def require_event_sizes(events: pa.RecordBatch, ids: pa.StringArray | None) -> None:
     """Refuse an event that not every message could carry."""
-    if events.nbytes <= EVENT_BYTES_MAX:
+    # Of all events together, without looking at any: single ones must be cheap.
+    if events.get_total_buffer_size() + (0 if ids is None else ids.get_total_buffer_size()) <= EVENT_BYTES_MAX:
         return
-    largest = int(text_bytes(events).max(initial=0))
+    all_texts = events if ids is None else events.append_column("event_id", ids)
+    largest = int(text_bytes(all_texts).max(initial=0))
     if largest > EVENT_BYTES_MAX:
         raise EventError(f"an event has texts of {largest} bytes; accepted are at most {EVENT_BYTES_MAX} in all")
 

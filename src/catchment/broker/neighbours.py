@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "confirm", "forward"]
 
 UNFITTING = "batches that do not fit their topic"
+_ALWAYS_THERE = (("event_id", pa.string()), ("ts", Type.TIMESTAMP.arrow))
 
 
 def _advertised(broker: Broker, message: m.Advertised, neighbour: str) -> None:
@@ -59,7 +60,8 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
     """Forward the events of messages that came from one neighbour."""
     if _is_known(broker, topic):
         fitting = Joined(joined.side, [one for one in joined.parts if _are_events(one.message.events)])
-        broker.counters[UNFITTING] += len(joined.parts) - len(fitting.parts)
+        if len(fitting.parts) < len(joined.parts):
+            broker.counters[UNFITTING] += len(joined.parts) - len(fitting.parts)
         batches = [one.message.events for one in fitting.parts]
         if not batches:
             return
@@ -76,9 +78,12 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
 
 def _are_events(events: pa.RecordBatch) -> bool:
     """Whether there are any, each with what every event has: an id and a time."""
-    for name, kind in (("event_id", pa.string()), ("ts", Type.TIMESTAMP.arrow)):
+    for name, kind in _ALWAYS_THERE:
         place = events.schema.get_field_index(name)
-        if place < 0 or events.schema.types[place] != kind or events.column(place).null_count:
+        if place < 0:
+            return False
+        column = events.column(place)
+        if column.type != kind or column.null_count:
             return False
     return bool(events.num_rows)
 
