@@ -111,9 +111,11 @@ def test_a_neighbour_whose_new_life_fails_is_heard_nevertheless(monkeypatch: pyt
     anew = Voice("b0", 2)
     with monkeypatch.context() as patch:
         patch.setattr(Broker, "stop_advertising", bug)
-        outcomes = desk.outcomes(anew.says(m.Advertised("traffic", 1)), anew.says(m.Advertised("stock", 2)))
-    assert outcomes == ["taken", "taken"]
-    assert failed(desk) == ["a neighbour's new life"]
+        step = desk.hand(anew.says(m.Advertised("traffic", 1)), anew.says(m.Advertised("stock", 2)))
+    assert [one.kind for one in step.outcomes] == ["taken", "taken"]
+    assert [send.first for send in step.sends] == [1]
+    assert anew.hears(step) == [m.Confirmed(1), m.Confirmed(2)]
+    assert failed(desk) == ["a neighbour's old life"]
 
 
 def test_other_inputs_and_timers_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

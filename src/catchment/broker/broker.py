@@ -437,12 +437,8 @@ class Broker:
         peer.begin(incarnation)
         if is_first:
             return
-        self.forward_joined()
-        for topic, routes in sorted(self.topics.items()):
-            self.update_neighbours(
-                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.demands[neighbour])]
-            )
-            self.stop_advertising(topic, neighbour)
+        # Whatever this raises, the link begins anew as well, or its frames would never be taken.
+        self._guard.attempt("a neighbour's old life", self._take_back_all, neighbour)
         for change in sorted(peer.unconfirmed):
             neighbours.confirm(self, neighbour, change)
         self._outgoing.pop(neighbour, None)
@@ -455,6 +451,15 @@ class Broker:
             self._update_advertisements(topic)
             if self.settings.forwarding == "flooded":
                 self._send_demands(topic, neighbour, added=routes.summaries[neighbour].sent)
+
+    def _take_back_all(self, neighbour: str) -> None:
+        """Take back all that a neighbour wanted and advertised."""
+        self.forward_joined()
+        for topic, routes in sorted(self.topics.items()):
+            self.update_neighbours(
+                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.demands[neighbour])]
+            )
+            self.stop_advertising(topic, neighbour)
 
     # -- room -------------------------------------------------------------------------------------------------------
 
