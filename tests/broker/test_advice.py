@@ -638,7 +638,8 @@ def test_filters_of_advice_are_matched_in_the_same_pass(count: int) -> None:
     desk.hand(Attached("c"), client.says(m.SubscribeTo(1, "all", "SELECT * FROM traffic")))
     desk.hand(neighbour.says(m.Advertised("traffic", 1)))
     speeds = [40.0, 60.0, 95.0] * count
-    events = pa.RecordBatch.from_pydict({"event_id": [f"e{at}" for at in range(len(speeds))], "speed": speeds})
+    ids, times = [f"e{at}" for at in range(len(speeds))], pa.array([1] * len(speeds), pa.timestamp("us", tz="UTC"))
+    events = pa.RecordBatch.from_pydict({"event_id": ids, "ts": times, "speed": speeds})
     expected = [(row, one) for row, speed in enumerate(speeds) for one in (1, 2) if speed > (50, 90)[one - 1]]
     back = Desk(restored(freeze(desk.broker).pieces(), Settings(schemas=SCHEMAS), [Spotting()]))
     again = Voice("b2")

@@ -14,7 +14,7 @@ from catchment.broker import messages as m
 from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.client import window_values
+from catchment.broker.client import Session, window_values
 from catchment.broker.frames import FrameReader
 from catchment.broker.hosting import Host, Limits, Log, Outbox, Snapshots, item_from_bytes, item_to_bytes
 from catchment.broker.inputs import (
@@ -47,9 +47,10 @@ SETTINGS = Settings(schemas=SCHEMAS)
 CHAIN = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 SECOND_US = 1_000_000
 HOW = AggregationOptions()
+NO_LIMITS = Limits()
 ITEMS: list[Item] = [
     Received(b"CF\x02"),
-    Attached("c", 3, "ann"),
+    Attached("c", 3, "ann", durable=True),
     Parked("c"),
     Resumed("c", 4, "ann"),
     Detached("c"),
@@ -494,3 +495,113 @@ def test_a_client_that_does_not_read_is_dropped_with_what_waits_for_it() -> None
     (data,) = host.outboxes["c"].frames
     assert [str(one) for one in FrameReader().decode(data).messages] == ["dropped, missed 1 frames"]
     assert list(host.notices()) == []
+
+
+# -- lives and limits of clients --------------------------------------------------------------------------------------
+
+
+class Office:
+    """A host whose log and outboxes outlive it, and the sessions of its clients."""
+
+    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+        self.log, self.outboxes, self._limits = Log(), dict[str, Outbox](), limits
+        self.host = Host(Broker("b1", [], SETTINGS), self.outboxes, limits)
+        self._snapshot = list(freeze(self.host.broker).pieces())
+
+    def put(self, *items: Item) -> list[str]:
+        """One step with some inputs; what became of them."""
+        for item in items:
+            self.log.append(item, 0)
+        step = self.host.step(self.log.read(self.host.position + 1))
+        for send in step.sends:
+            self.host.hand_over(send)
+        return [one.kind for one in step.outcomes]
+
+    def ask(self, session: Session, kind: type, *fields: Any) -> None:
+        self.put(*map(Received, session.ask(kind, *fields)[1]))
+
+    def read(self, session: Session) -> list[str]:
+        """All that waits for a client."""
+        outbox = self.outboxes.get(session.name, Outbox())
+        found = []
+        while outbox.frames:
+            found += map(str, session.receive(outbox.take()))
+        return found
+
+    def restart(self) -> None:
+        self.host = Host(restored(self._snapshot, SETTINGS), self.outboxes, self._limits)
+        list(self.host.replay(self.log.read(1)))
+
+
+def speed(name: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"event_id": [name], "speed": [1.0]})
+
+
+def with_waiting_frames(attached: Attached, limits: Limits = NO_LIMITS) -> tuple[Office, Session, Session]:
+    """A client for whom an answer and an event wait, and the publisher."""
+    office, client, publisher = Office(limits), Session("c"), Session("p")
+    office.put(attached, Attached("p"))
+    office.ask(publisher, m.AdvertiseTopic, "traffic")
+    office.ask(client, m.SubscribeTo, "all", "SELECT * FROM traffic")
+    office.ask(publisher, m.PublishEvents, "traffic", speed("e1"))
+    assert len(office.outboxes["c"].frames) == 2
+    return office, client, publisher
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_client_that_starts_anew_gets_nothing_of_its_old_life(is_restarted: bool) -> None:
+    office, _, publisher = with_waiting_frames(Attached("c"))
+    assert office.put(Attached("c", 2)) == ["taken"]
+    if is_restarted:
+        office.restart()
+    anew = Session("c", 2)
+    assert office.read(anew) == []
+    office.ask(anew, m.SubscribeTo, "all", "SELECT * FROM traffic")
+    office.ask(publisher, m.PublishEvents, "traffic", speed("e2"))
+    if is_restarted:
+        office.restart()
+    assert office.read(anew) == ["acknowledged #1", "deliver traffic: all e2"]
+
+
+def test_frames_of_a_new_life_outlast_a_restart() -> None:
+    office, _, _ = with_waiting_frames(Attached("c"))
+    anew = Session("c", 2)
+    office.put(Attached("c", 2), *map(Received, anew.ask(m.SubscribeTo, "all", "SELECT * FROM traffic")[1]))
+    office.restart()
+    assert office.read(anew) == ["acknowledged #1"]
+
+
+def test_a_client_that_was_dropped_and_starts_anew_in_one_step_hears_nothing_of_before() -> None:
+    office, _, _ = with_waiting_frames(Attached("c"))
+    assert office.put(Overrun("c", 2), Attached("c", 2)) == ["taken", "taken"]
+    assert office.read(Session("c", 2)) == []
+
+
+@pytest.mark.parametrize("item", [Attached("c"), Attached("c", 2, "bob"), Attached("c", 2)])
+def test_what_waits_for_a_client_is_safe_from_others(item: Item) -> None:
+    office, client, _ = with_waiting_frames(Attached("c", 1, "ann"))
+    assert office.put(Parked("c"), item)[-1] != "taken"
+    assert office.host.broker.peers["c"].owner == "ann"
+    assert office.read(client) == ["acknowledged #1", "deliver traffic: all e1"]
+    assert office.put(Attached("c", 2, "ann")) == ["taken"]
+
+
+def test_a_durable_client_has_a_limit_of_its_own() -> None:
+    limits = Limits(client_bytes_max=10, durable_bytes_max=2_000)
+    office, client, publisher = with_waiting_frames(Attached("c", durable=True), limits)
+    list(office.host.notices())  # the publisher does not read either, and is not durable
+    office.put(Parked("c"))
+    office.restart()
+    assert [one for one in office.host.notices() if one == Overrun("c", 2)] == []
+    office.put(Resumed("c", 2))
+    resumed = client.resumed()
+    assert office.read(resumed) == ["acknowledged #1", "deliver traffic: all e1"]
+    for number in range(20):
+        office.ask(publisher, m.PublishEvents, "traffic", speed(f"e{number + 2}"))
+    overrun = [one for one in office.host.notices() if isinstance(one, Overrun) and one.client == "c"]
+    assert overrun == [Overrun("c", 20)]
+    office.put(*overrun)
+    assert office.read(resumed) == ["dropped, missed 20 frames"]
+    assert Limits().durable_bytes_max == 1_000_000_000
+    with pytest.raises(ConfigurationError, match="durable_bytes_max is 0; accepted are numbers from 1 on"):
+        Limits(durable_bytes_max=0)

@@ -80,4 +80,4 @@ def test_they_are_forgotten_with_the_life_of_their_sender() -> None:
 def test_those_of_an_advice_that_was_removed_wait_too() -> None:
     desk, neighbour = new_desk()
     desk.hand(AdviceAttached("noting"), AdviceRemoved("noting"), neighbour.says(told("one")))
-    assert desk.broker.weaver.unclaimed.size_bytes == 4 + OVERHEAD_BYTES
+    assert desk.broker.weaver.unclaimed.size_bytes == 4 + len("noting") + OVERHEAD_BYTES

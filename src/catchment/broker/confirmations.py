@@ -84,6 +84,9 @@ class Confirmations:
     def is_waiting(self, client: str, request: int) -> bool:
         return request in self._requests.get(client, ())
 
+    def answers_for(self, peer: str) -> list[Acknowledged | Confirmed]:
+        return [one.answer for one in self._queue_of(peer) if one.peer == peer]
+
     def wait(self, peer: str, answer: Acknowledged | Confirmed, subscription: str) -> WaitingAnswer | None:
         """Let an answer wait for what other neighbours have not confirmed; return it if it need not wait."""
         changes = {name: sent.last for name, sent in self._sent.items() if name != peer and sent.confirmed < sent.last}

@@ -11,7 +11,8 @@ Rule 3: after a crash the broker goes on from its last snapshot over all inputs 
 Rule 4: a snapshot counts once all its pieces are stored. Until then the one before counts, and neither the log nor the
         ends of steps are forgotten behind that.
 Rule 5: what a peer does not take waits in its outbox, whose size is limited. A neighbour's limit makes brokers refuse
-        publications; a client that lets its own be passed is dropped, and costs nobody else anything.
+        publications; a client that lets its own be passed is dropped, and costs nobody else anything. A durable client
+        has a limit of its own. What waits for an earlier life of a client is dropped when the next one begins.
 """
 
 from __future__ import annotations
@@ -87,15 +88,20 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many bytes may wait for one neighbour, and for one client."""
+    """How many bytes may wait for one neighbour, for one client, and for one that is durable."""
 
     link_bytes_max: int = 64_000_000
     client_bytes_max: int = 16_000_000
+    durable_bytes_max: int = 1_000_000_000
 
     def __post_init__(self) -> None:
-        for name in ("link_bytes_max", "client_bytes_max"):
+        for name in ("link_bytes_max", "client_bytes_max", "durable_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
+
+    def for_client(self, *, is_durable: bool) -> int:
+        """How many bytes may wait for a client."""
+        return self.durable_bytes_max if is_durable else self.client_bytes_max
 
 
 @dataclass(slots=True)
@@ -279,7 +285,12 @@ class Host:
                     outbox.clear()
             elif isinstance(one.item, Attached):
                 self._overrun.discard(one.item.client)
+        before = self.position
         step = self.broker.step(inputs)
+        for client in step.begun:
+            # On replay, the new life may have frames of its own already.
+            if client in self.outboxes and self.outboxes[client].covers <= before:
+                self.outboxes[client].clear()
         if self._is_output:
             self._ends.clear()
         self._ends.append(self.position)
@@ -309,7 +320,8 @@ class Host:
                 yield Room(name, is_full=False)
         for name in sorted(self.broker.clients - self._overrun):
             outbox = self.outboxes.get(name)
-            if outbox is not None and outbox.size_bytes > self._limits.client_bytes_max:
+            most = self._limits.for_client(is_durable=self.broker.peers[name].is_durable)
+            if outbox is not None and outbox.size_bytes > most:
                 self._overrun.add(name)
                 yield Overrun(name, len(outbox.frames))
 

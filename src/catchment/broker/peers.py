@@ -32,6 +32,8 @@ class Peer:
     told_full: bool = False
     """Of a neighbour: it knows that there is no room on the sides beyond this broker."""
     owner: str = ""
+    is_durable: bool = False
+    """Of a client: whether its limit of what may wait for it is that of durable ones."""
     is_parked: bool = False
     topics: dict[str, int] = field(default_factory=dict)
     """Of a client, what it advertises, and by which request."""
@@ -55,7 +57,8 @@ class Peer:
     def saved(self) -> tuple[Any, ...]:
         return (
             self.incarnation, self.received, self.sent, dict(self.reader.schemas), frozenset(self.writer.named),
-            self.is_full, self.says_full, self.told_full, self.owner, self.is_parked, dict(self.topics),
+            self.is_full, self.says_full, self.told_full, self.owner, self.is_durable, self.is_parked,
+            dict(self.topics),
         )  # fmt: skip
 
     @classmethod

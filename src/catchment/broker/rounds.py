@@ -56,6 +56,11 @@ class Rounds:
             self._answers.append((peer, answer, subscription))
         return self._is_running
 
+    def answers_for(self, peer: str) -> list[m.Message]:
+        """Answers to a peer that wait for what requests of advice lead to, or that an advice will get."""
+        heard = [message for advice, message in self._heard if OWN + advice == peer]
+        return [answer for to, answer, _ in self._answers if to == peer] + heard
+
     def forget(self, advice: str) -> None:
         """An advice is no more."""
         self.numbers.pop(advice, None)

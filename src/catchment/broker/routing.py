@@ -20,6 +20,7 @@ from catchment.broker.demands import AskedQuestion, Demand, in_order
 from catchment.broker.summaries import DemandSummary, Summary
 from catchment.matching import Matcher
 from catchment.matching.poset import Shift
+from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 
@@ -91,8 +92,24 @@ class Matched:
             self.watched,
         )
 
+    def require_within(self, row_count: int) -> None:
+        """Raise if this says nothing sensible of a batch of so many rows."""
+        watched = [one for pair in self.watched.values() for one in pair[:1]]
+        for rows in (*self.neighbours.values(), *(of.rows for of in self.clients.values()), *watched):
+            if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu":
+                raise TypeError(f"rows are {str(rows)[:40]}; accepted are arrays of integers")
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < row_count:
+                raise TypeError(f"rows go from {rows.min()} to {rows.max()}; the batch has {row_count}")
+
     def note(self, advice: str, neighbour: str, columns: Mapping[str, pa.Array]) -> None:
-        """Let the events that go to a neighbour carry columns of an advice."""
+        """Let the events that go to a neighbour carry columns of an advice: a value for each of them."""
+        rows = len(self.neighbours.get(neighbour, ()))
+        for name, column in columns.items():
+            if len(column) != rows:
+                raise ConfigurationError(
+                    f"advice {advice!r} notes {len(column)} values {name!r}; accepted are {rows}, one for each event "
+                    f"that goes to {neighbour!r}"
+                )
         self.notes.setdefault(neighbour, {}).update({f"{advice}/{name}": column for name, column in columns.items()})
 
 
@@ -148,7 +165,8 @@ class Routes:
         return self._spread(demand, client, added=False)
 
     def watch(self, advice: str, number: int, condition: Filter) -> None:
-        """Match a filter of an advice besides; nobody is told of it."""
+        """Match a filter of an advice besides, in place of the one it had under this number; nobody is told of it."""
+        self.unwatch(advice, number)
         self.watched[advice, number] = condition
         self._begin_matching((_WATCHED, (advice, number)), condition)
 
@@ -156,6 +174,11 @@ class Routes:
         condition = self.watched.pop((advice, number), None)
         if condition is not None:
             self._end_matching((_WATCHED, (advice, number)), condition)
+
+    def unwatch_all(self, advice: str) -> None:
+        """Match no filter of an advice any more."""
+        for name, number in [key for key in self.watched if key[0] == advice]:
+            self.unwatch(name, number)
 
     # The advice that answers questions has them matched by `watch`, once for all peers that ask them.
 

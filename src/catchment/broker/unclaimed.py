@@ -29,7 +29,7 @@ class UnclaimedMessage:
 
     @property
     def size_bytes(self) -> int:
-        return len(self.message.body) + OVERHEAD_BYTES
+        return len(self.message.body) + len(self.message.advice) + OVERHEAD_BYTES
 
 
 class Unclaimed:

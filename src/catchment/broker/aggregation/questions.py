@@ -154,6 +154,10 @@ class Questions:
         self._by_number.append(None)
         return len(self._by_number) - 1
 
+    def is_asked(self, asked: AskedQuestion, side: str) -> bool:
+        known = self.by_id.get(self.id_of(asked))
+        return known is not None and side in known.views and asked in known.views[side].asked
+
     def remove(self, asked: AskedQuestion, side: str) -> Known:
         """Forget that something was asked once on a side."""
         known = self.by_id[self.id_of(asked)]

@@ -91,6 +91,9 @@ class Topic:
 
     def remove(self, at: At, asked: AskedQuestion, side: str) -> None:
         """Answer a question no more on a side, or fewer of its parts: their open windows are dropped."""
+        if not self.questions.is_asked(asked, side):
+            at.report("questions from before aggregation was attached", f"{asked} of {side or 'a client'}")
+            return
         place = self._place(side)
         self._before_change(place)
         known = self.questions.remove(asked, side)
