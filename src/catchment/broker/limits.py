@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 NAME_CHARACTERS_MAX = 256
-SQL_CHARACTERS_MAX = 10_000
-"""Joining alternatives takes time that grows with the square of their number: at this length, half a second."""
+SQL_CHARACTERS_MAX = 100_000
+"""A broker reads SQL within a step, in which everybody waits for it."""
 EVENT_BYTES_MAX = 250_000
 """Of the texts of one event, its id among them: a third of a message, the rest is for columns, names and notes."""
 REASON_CHARACTERS_MAX = 1_000
