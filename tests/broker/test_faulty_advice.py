@@ -12,7 +12,7 @@ from catchment.broker.advice import Advice, At, Proceed
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import TIMER_TURNS_MAX, Broker, Settings
 from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Attached, Input, Woken
-from catchment.broker.memory import freeze
+from catchment.broker.memory import freeze, restored
 from catchment.broker.routing import Matched
 from catchment.model.filter import Filter
 from tests.broker.wire import SCHEMAS, Desk, Voice
@@ -204,6 +204,21 @@ def test_memory_and_sizes_that_raise_are_reported() -> None:
     list(freeze(desk.broker).pieces())
     assert desk.broker.table_sizes()["subscriptions"] == 0
     assert [one.where for one in desk.broker.failures] == ["saved", "sizes"]
+
+
+def test_a_state_that_cannot_be_written_is_reported_and_harms_no_snapshot() -> None:
+    class Odd(Advice):
+        name = "odd"
+
+        def on_client_attached(self, at: At, client: str) -> None:
+            at.state["odd"] = object()
+
+    desk = Desk(Broker("b1", [], SETTINGS, [Odd()]))
+    desk.hand(Attached("c"))
+    back = restored(freeze(desk.broker).pieces(), SETTINGS, [Odd()])
+    assert back.clients == {"c"}
+    assert back.weaver.states == {"odd": {}}
+    assert [one.where for one in desk.broker.failures] == ["state"]
 
 
 # -- timers -----------------------------------------------------------------------------------------------------------

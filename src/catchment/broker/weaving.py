@@ -349,11 +349,12 @@ class Weaver:
 
     def saved(self) -> dict[str, Any]:
         """Give what advice remembers and waits for; `At.state` is encoded at once, as advice may change all of it."""
-        own = {name: self._saved_by(advice) for name, advice in self._advice.items()}
+        states = {name: self._guarded(advice, "state", self._encoded_state) for name, advice in self._advice.items()}
+        own = {name: self._guarded(advice, "saved", lambda one: one.saved()) for name, advice in self._advice.items()}
         return {
             "attached": self.names,
             "removed": frozenset(self.removed),
-            "states": msgspec.Raw(msgspec.msgpack.encode(self.states)),
+            "states": {name: value for name, value in states.items() if value is not None},
             "own": {name: value for name, value in own.items() if value is not None},
             "timers": dict(self.timers),
             "requests": self.requests.saved(),
@@ -361,12 +362,15 @@ class Weaver:
             "unclaimed": self.unclaimed.saved(),
         }
 
-    def _saved_by(self, advice: Advice) -> Any:
-        """What an advice remembers in ways of its own; one that raises is reported, and has nothing to remember."""
+    def _encoded_state(self, advice: Advice) -> msgspec.Raw:
+        return msgspec.Raw(msgspec.msgpack.encode(self.states[advice.name]))
+
+    def _guarded(self, advice: Advice, where: str, save: Callable[[Advice], Any]) -> Any:
+        """What an advice remembers; one whose memory cannot be written is reported, and remembers nothing."""
         try:
-            return advice.saved()
+            return save(advice)
         except Exception as error:
-            self._fail(advice, "saved", error)
+            self._fail(advice, where, error)
             return None
 
     def restore(self, saved: Mapping[str, Any]) -> None:
