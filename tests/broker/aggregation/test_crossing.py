@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from catchment.broker.aggregation.crossing import ADVICE, Arrived, Crossing
 from catchment.broker.aggregation.deciding import Deciding
@@ -129,15 +130,15 @@ def test_marks_from_further_up_stay_on_what_was_held() -> None:
     assert (marks.rows.tolist(), marks.questions.tolist()) == ([0], [77])
 
 
-def test_a_placement_that_is_sure_hears_of_what_was_decided_before_it_samples() -> None:
+def test_a_placement_that_is_sure_hears_of_what_was_decided_before_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     links = Links("adaptive", (COUNT, "left"))
+    sample, known = links.deciding.sample, []
+    monkeypatch.setattr(links.deciding, "sample", lambda time_us: known.append(len(links.deciding)) or sample(time_us))
     links.offer(links.arrived(TWO, 0))
-    assert len(links.deciding) == 0  # it was not asked
-    links.crossing.tell_placement()
-    assert len(links.deciding) == 1
-    links.offer(links.arrived(events((11, 5), (21, 5)), 0))
-    assert len(links.deciding) == 1
-    assert not links.deciding.would_sample(25)
+    links.offer(links.arrived(events((3, 5)), 0))
+    assert len(links.deciding) == 0  # nobody has asked it
+    links.offer(links.arrived(events((11, 5)), 0))
+    assert known == [0, 0, 1]
 
 
 def test_a_question_that_nobody_asks_any_more_lets_nothing_wait() -> None:

@@ -78,6 +78,9 @@ def test_adaptive_learns_which_is_cheaper_and_changes_at_the_end_of_a_period() -
             break
     assert star.deciding.answer() is (not before)
     assert star.deciding.transitions == 1
+    star.absorb("left", *((0, star.series(group=group)) for group in range(100, 200)), slices=41)
+    assert star.deciding.answer() is (not before)  # also with more series than there was room for
+    assert star.deciding.transitions == 1
 
 
 def test_series_are_forgotten_with_their_questions() -> None:

@@ -56,23 +56,29 @@ def test_having_decides_what_is_told() -> None:
 
 
 def test_a_subscription_that_is_not_acknowledged_is_told_nothing() -> None:
-    one = EdgeBroker()
-    one.subscribe("c", "a", acknowledged=False)
+    one = EdgeBroker(by_stride=True)
+    one.subscribe("c1", "a", acknowledged=False)
+    one.subscribe("c2", "a")
     one.add((1, 5))
-    assert one.finish(10) == {}
-    one.edge.acknowledge("c", "a")
+    assert one.finish(10) == {"c2": [("a", 0, "count(*)", "1", 0)]}
+    one.edge.acknowledge("c1", "a")
     one.add((12, 5))
-    assert one.finish(20) == {"c": [("a", 10, "count(*)", "1", 0)]}
+    assert one.finish(20) == {client: [("a", 10, "count(*)", "1", 0)] for client in ("c1", "c2")}
 
 
 def test_windows_that_begin_before_everybody_knew_are_left_out() -> None:
-    one = EdgeBroker()
-    one.subscribe("c", "a", acknowledged=False)
+    one = EdgeBroker(by_stride=True)
+    one.subscribe("c1", "a", acknowledged=False)
     one.edge.begin_after(5)
-    one.edge.acknowledge("c", "a")
-    one.edge.begin_after(15)  # what comes after the acknowledgement changes nothing
-    one.add((6, 5), (16, 5))
-    assert one.finish(20) == {"c": [("a", 10, "count(*)", "1", 0)]}
+    one.edge.acknowledge("c1", "a")
+    one.subscribe("c2", "a", acknowledged=False)
+    one.edge.begin_after(15)  # too late to change anything for c1
+    one.edge.acknowledge("c2", "a")
+    one.add((6, 5), (16, 5), (26, 5))
+    assert one.finish(30) == {
+        "c1": [("a", 10, "count(*)", "1", 0), ("a", 20, "count(*)", "1", 0)],
+        "c2": [("a", 20, "count(*)", "1", 0)],
+    }
 
 
 def test_news_about_one_question_leaves_others_alone() -> None:

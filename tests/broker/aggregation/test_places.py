@@ -102,13 +102,16 @@ def test_what_was_told_by_the_clock_is_told_again_with_nothing_but_what_came_sin
     assert link.shown(link.outlet.take_until(20)) == [(0, 0, "count(x)=1 sum(x)=8"), (0, 1, "count(x)=1 sum(x)=7")]
 
 
-def test_a_question_that_has_gone_leaves_nothing() -> None:
+def test_a_question_that_has_gone_leaves_nothing_to_the_one_that_gets_its_number() -> None:
     link = Link(COUNT, SUM)
     link.add((1, 5), numbers=(0, 1))
     link.outlet.add_up()
     link.add((2, 5), numbers=(0, 1))
     gone = link.questions.remove(asked(COUNT, "b/0"), "left")
+    link.outlet.timers.wake((gone.id, 0), 10)
     link.outlet.forget(gone.id, gone.number)
+    assert link.outlet.timers.soonest_us() is None
+    assert link.questions.add(asked(COUNT, "b/2"), "left").number == gone.number
     assert link.shown(link.outlet.take_until(10)) == [(0, 0, "count(x)=2 sum(x)=10")]
 
 
