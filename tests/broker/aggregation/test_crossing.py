@@ -71,6 +71,13 @@ def test_late_lets_everything_cross_and_early_nothing() -> None:
     assert early.absorbed["left"].tolist() == [True, True]
 
 
+def test_events_for_regular_subscriptions_cross_beside_those_for_aggregates() -> None:
+    links = Links("late", (f"SELECT count(*) FROM t WHERE x > 5 {TUMBLING}", "left"))
+    arrived = links.arrived(TWO, 0)
+    second = Arrived(arrived.pairs.where(np.array([False, True])), arrived.times_us, arrived.ends_us[1:], Marks.none())
+    assert links.offer(second, regular={"left": [0]}) == {"left": [0, 1]}
+
+
 def test_nothing_goes_back_to_where_it_came_from() -> None:
     for placement in ("late", "early", "cover"):
         links = Links(placement, (COUNT, "left right"))
@@ -107,11 +114,17 @@ def test_events_are_held_until_their_stride_has_ended_and_then_as_little_as_poss
 
 
 def test_what_waits_for_a_later_end_goes_on_waiting() -> None:
-    links = Links("cover", (COUNT, "left"))
-    links.offer(links.arrived(events((1, 5), (2, 5), (12, 5)), 0))
-    links.crossing.release(Ear(), "left", 10)
-    assert links.crossing.held["left"].first_end_us() == 20
-    assert len(links.crossing.held["left"]) == 1
+    links = Links("cover", (COUNT, "left"), ("SELECT count(*) FROM t GROUP BY window(ts, '30 microseconds')", "left"))
+    links.offer(links.arrived(events((1, 5), (12, 5)), 0))
+    links.offer(links.arrived(events((5, 5)), 1))
+    ear = Ear()
+    links.crossing.release(ear, "left", 10)
+    assert ear.heard == [("left", ["e1"])]
+    assert [len(links.crossing.held["left"]), links.crossing.held["left"].first_end_us()] == [2, 20]
+    links.crossing.release(ear, "left", 20)
+    links.crossing.release(ear, "left", 30)
+    assert ear.heard == [("left", ["e1"]), ("left", ["e12"]), ("left", ["e5"])]
+    assert links.partials("left") == []
 
 
 def test_what_a_regular_subscription_or_a_median_wants_is_not_held() -> None:

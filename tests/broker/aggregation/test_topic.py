@@ -35,7 +35,7 @@ class TopicBroker:
     def question(self, sql: str, name: str = "b/1") -> AskedQuestion:
         return asked(sql, "" if self._by_stride else name)
 
-    def ask(self, side: str, sql: str = COUNT, name: str = "b/1") -> int:
+    def ask(self, side: str, sql: str = COUNT, name: str = "b/1", *, acknowledged: bool = True) -> int:
         """Let a question be asked on a side; its id."""
         question = self.question(sql, name)
         ear = self.ear()
@@ -44,7 +44,7 @@ class TopicBroker:
             assert wanted is not None
             self.topic.edge.locals[name] = Local("reader", "s", sql, wanted, self.topic.questions.id_of(question))
         self.topic.add(ear, question, side)
-        if side == HERE:
+        if side == HERE and acknowledged:
             self.topic.edge.acknowledge("reader", "s")
         return self.topic.questions.id_of(question)
 
@@ -174,6 +174,28 @@ def test_who_asks_hears_up_to_when_events_came_before_and_others_hear_it_through
     back = one.ear()
     one.topic.learn_since(back, [key], 11, "left")
     assert back.heard == []
+
+
+def test_partials_do_not_go_back_to_who_sent_them() -> None:
+    one = TopicBroker()
+    one.advertisers = {"left", "right"}
+    for side in NEIGHBOURS:
+        one.ask(side)
+    ear = one.ear()
+    one.topic.receive(ear, "right", partials((1, 5)), 10)
+    one.topic.receive(ear, "left", [], 10)
+    one.topic.advance(ear)
+    assert one.shown(ear) == [("left", ["count=1", 10]), ("right", [10])]
+
+
+def test_windows_that_began_before_brokers_beyond_a_neighbour_knew_are_not_told() -> None:
+    one = TopicBroker()
+    key = one.ask(HERE, acknowledged=False)
+    one.topic.learn_since(one.ear(), [key], 5, "right")
+    one.topic.edge.acknowledge("reader", "s")
+    one.publish((6, 5), (12, 5))
+    due, _ = one.publish((20, 5))
+    assert due.values == {"reader": [("s", 10, "count(*)", "1", 0)]}
 
 
 def test_windows_for_clients_are_told_when_all_sides_have_promised_their_end() -> None:

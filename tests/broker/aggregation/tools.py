@@ -83,6 +83,7 @@ class Ear(At):
         self.timers[key.split("\x1f", maxsplit=1)[0]] = at_us
 
     def watch(self, topic: str, number: int, condition: Filter) -> None:
+        assert number not in self.watched, "it is matched already"
         self.watched[number] = condition
 
     def unwatch(self, topic: str, number: int) -> None:
