@@ -188,14 +188,16 @@ def test_partials_do_not_go_back_to_who_sent_them() -> None:
     assert one.shown(ear) == [("left", ["count=1", 10]), ("right", [10])]
 
 
-def test_windows_that_began_before_brokers_beyond_a_neighbour_knew_are_not_told() -> None:
-    one = TopicBroker()
-    key = one.ask(HERE, acknowledged=False)
-    one.topic.learn_since(one.ear(), [key], 5, "right")
-    one.topic.edge.acknowledge("reader", "s")
-    one.publish((6, 5), (12, 5))
-    due, _ = one.publish((20, 5))
-    assert due.values == {"reader": [("s", 10, "count(*)", "1", 0)]}
+def test_windows_that_began_before_all_brokers_knew_are_not_told() -> None:
+    here, beyond = TopicBroker(), TopicBroker()
+    here.publish((5, 1))
+    for one in (here, beyond):
+        key = one.ask(HERE, acknowledged=False)
+        if one is beyond:
+            one.topic.learn_since(one.ear(), [key], 5, "right")
+        one.topic.edge.acknowledge("reader", "s")
+        told = [one.publish((time_us, 5))[0].values for time_us in (6, 12, 20)]
+        assert told == [{}, {}, {"reader": [("s", 10, "count(*)", "1", 0)]}]
 
 
 def test_windows_for_clients_are_told_when_all_sides_have_promised_their_end() -> None:
