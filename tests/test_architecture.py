@@ -79,24 +79,43 @@ def imported_modules(path: Path, source: Path) -> Iterator[tuple[int, str]]:
             parents = here[: len(here) - node.level + 1] if node.level else []
             base = ".".join([*parents, *filter(None, [node.module])])
             for alias in node.names:
-                # `from catchment import model` names a package, `from catchment.model import Filter` does not.
-                is_package = base == "catchment" and (source / alias.name).is_dir()
+                # `from catchment.model import states` names a module, `from catchment.model import Filter` does not.
+                place = source.joinpath(*base.split(".")[1:], alias.name)
+                is_module = base.split(".")[0] == "catchment" and (place.is_dir() or place.with_suffix(".py").is_file())
                 is_submodule = f"{base}.{alias.name}" in NOT_IN_CORE
-                yield node.lineno, f"{base}.{alias.name}" if is_package or is_submodule else base
+                yield node.lineno, f"{base}.{alias.name}" if is_module or is_submodule else base
 
 
 KEPT_FROM_BROKERS = {"catchment.model.states", "catchment.stages.kernels", "catchment.stages.cell_kernels"}
 """Brokers make, merge and finish partials by the functions of `stages`, and know nothing of how these do it."""
 
 
-def test_brokers_leave_states_to_the_stages() -> None:
-    found = [
+def kept_from_brokers(source: Path) -> list[str]:
+    return [
         f"{path.name}:{line}: {module}"
-        for path in sorted((SOURCE / "broker").rglob("*.py"))
-        for line, module in imported_modules(path, SOURCE)
+        for path in sorted((source / "broker").rglob("*.py"))
+        for line, module in imported_modules(path, source)
         if any(f"{module}.".startswith(f"{one}.") for one in KEPT_FROM_BROKERS)
     ]
-    assert found == []
+
+
+def test_brokers_leave_states_to_the_stages() -> None:
+    assert kept_from_brokers(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from catchment.model.states import STATES",
+        "from catchment.model import states",
+        "from catchment.stages import kernels",
+        "from ..stages import cell_kernels",
+        "import catchment.stages.kernels",
+    ],
+)
+def test_a_broker_that_reaches_for_states_is_found(code: str, tmp_path: Path) -> None:
+    modules = dict.fromkeys(("model/states.py", "stages/kernels.py", "stages/cell_kernels.py"), "")
+    assert len(kept_from_brokers(tree(tmp_path, {**modules, "broker/state.py": code}))) == 1
 
 
 def test_simulations_read_no_private_name() -> None:

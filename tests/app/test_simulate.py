@@ -30,6 +30,14 @@ def test_several_seeds_as_a_table_and_as_json() -> None:
     assert all(row["problems"] == [] for row in rows)
 
 
+def test_a_placement_is_that_of_all_worlds_or_refused_by_name() -> None:
+    (row,) = json.loads(called("--seed", 3, "--placement", "cover", "--json").stdout)
+    assert "placement='cover'" in row["world"]
+    refused = called("--placement", "optimal")
+    assert refused.exit_code == 2
+    assert "--placement is 'optimal'; accepted are late, early" in refused.output
+
+
 def test_a_problem_is_named_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoilt(seed: int, **options: Any) -> Any:
         story = told(seed, **options)

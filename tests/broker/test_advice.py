@@ -2,7 +2,6 @@
 
 from typing import Any, cast
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,7 +24,7 @@ from catchment.broker.inputs import (
     Resumed,
     Woken,
 )
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import freeze, restored
 from catchment.broker.routing import Before, Matched
 from catchment.broker.store import StoreReply
 from catchment.model.errors import ConfigurationError
@@ -418,7 +417,7 @@ def test_an_advice_may_look_at_clients_and_at_the_filters_of_neighbours() -> Non
     wire.subscribe("b2/p", "slow", "speed < 50")
     wire.subscribe("b3/s", "slower", "speed < 90")
     wire.run()
-    memory = remembered(wire.brokers["b2"])
+    topics = set(wire.brokers["b2"].topics)
     for value in (["clients"], ["filters", "b3", "traffic"], ["filters", "b1", "traffic"], ["filters", "b1", "stock"]):
         wire.ask_advice("b2/p", "looking", value)
     wire.run()
@@ -428,7 +427,7 @@ def test_an_advice_may_look_at_clients_and_at_the_filters_of_neighbours() -> Non
         [],
         [],
     ]
-    assert set(msgspec.msgpack.decode(memory)["topics"]) == set(wire.brokers["b2"].topics), "looking changes nothing"
+    assert set(wire.brokers["b2"].topics) == topics, "looking changes nothing"
     unknown = [
         wire.ask_advice("b2/p", "looking", ["filters", *pair]) for pair in (("b9", "traffic"), ("b1", "weather"))
     ]
@@ -639,9 +638,10 @@ def test_filters_of_advice_are_matched_in_the_same_pass(count: int) -> None:
     desk.hand(Attached("c"), client.says(m.SubscribeTo(1, "all", "SELECT * FROM traffic")))
     desk.hand(neighbour.says(m.Advertised("traffic", 1)))
     speeds = [40.0, 60.0, 95.0] * count
-    events = pa.RecordBatch.from_pydict({"event_id": [f"e{at}" for at in range(len(speeds))], "speed": speeds})
+    ids, times = [f"e{at}" for at in range(len(speeds))], pa.array([1] * len(speeds), pa.timestamp("us", tz="UTC"))
+    events = pa.RecordBatch.from_pydict({"event_id": ids, "ts": times, "speed": speeds})
     expected = [(row, one) for row, speed in enumerate(speeds) for one in (1, 2) if speed > (50, 90)[one - 1]]
-    back = Desk(recalled(remembered(desk.broker), Settings(schemas=SCHEMAS), [Spotting()]))
+    back = Desk(restored(freeze(desk.broker).pieces(), Settings(schemas=SCHEMAS), [Spotting()]))
     again = Voice("b2")
     again.sequence = neighbour.sequence
     for one, voice in ((desk, neighbour), (back, again)):

@@ -276,7 +276,8 @@ def test_there_is_room_for_clients_events_as_long_as_no_neighbour_is_full() -> N
 def test_events_between_brokers_are_never_refused() -> None:
     here, left, right = desk("b2", ("b1", "b3")), Voice("b1"), Voice("b3")
     here.hand(right.says(m.Subscribed("traffic", 1, (Filter.parse("TRUE"),))), Room("b3", is_full=True))
-    events = pa.RecordBatch.from_pydict({"event_id": ["a"], "speed": [1.0]})
+    times = pa.array([1], pa.timestamp("us", tz="UTC"))
+    events = pa.RecordBatch.from_pydict({"event_id": ["a"], "ts": times, "speed": [1.0]})
     step = here.hand(left.says(m.Published("traffic", events)))
     assert [str(message) for message in right.hears(step)] == ["PUB traffic a"]
 

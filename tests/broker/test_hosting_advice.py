@@ -15,7 +15,7 @@ from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import window_values
 from catchment.broker.frames import FrameReader
-from catchment.broker.hosting import Host, Limits, Log, Outbox
+from catchment.broker.hosting import Host, Limits, Log, Outbox, Snapshots
 from catchment.broker.inputs import (
     AdviceAttached,
     AdviceRemoved,
@@ -23,7 +23,7 @@ from catchment.broker.inputs import (
     Replied,
     Woken,
 )
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import restored
 from catchment.broker.store import StoreReply
 from catchment.model.errors import ConfigurationError
 from tests.broker.wire import SCHEMAS, Voice
@@ -158,11 +158,29 @@ class Disk:
     """What outlives a crash, and all frames that were ever handed over."""
 
     def __init__(self, log: Log) -> None:
-        self.log, self.outboxes = log, dict[str, Outbox]()
-        self.snapshot = remembered(new_broker())
+        self.log, self.outboxes, self.pieces = log, dict[str, Outbox](), dict[str, bytes]()
+        self.snapshots = Snapshots("b1")
 
     def host(self) -> Host:
-        return Host(recalled(self.snapshot, SETTINGS, advice(), catalogue=CATALOGUE), self.outboxes, Limits())
+        """A host that is back."""
+        self.snapshots = Snapshots("b1", self.pieces.values())
+        pieces = [self.pieces[key] for key in self.snapshots.needed]
+        broker = restored(pieces, SETTINGS, advice(), catalogue=CATALOGUE) if pieces else new_broker()
+        return Host(broker, self.outboxes, Limits())
+
+    def write_some(self, host: Host, random: Random) -> None:
+        """Freeze the broker now and then, and store some pieces of what was frozen."""
+        if random.random() < 0.2:
+            self.snapshots.begin(host.broker)
+        for _ in range(random.randint(0, 3)):
+            piece = self.snapshots.next_piece()
+            if piece is None:
+                return
+            self.pieces[piece[0]] = piece[1]
+            if self.snapshots.note_stored():
+                host.forget(self.snapshots.position)
+            for key in self.snapshots.useless():
+                del self.pieces[key]
 
     def frames(self) -> dict[str, list[bytes]]:
         return {name: list(outbox.frames) for name, outbox in self.outboxes.items()}
@@ -180,6 +198,7 @@ def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
     while True:
         host = disk.host()
         for _ in host.replay(log.read(host.position + 1, stored), _any(random, size)):
+            disk.write_some(host, random)
             if random.random() < 0.05:
                 break
         while host.position + 1 == stored:
@@ -194,9 +213,7 @@ def disturbed(log: Log, random: Random, size: int) -> dict[str, list[bytes]]:
                 host.hand_over(send)
             if handed < len(step.sends):
                 break
-            if random.random() < 0.2:
-                disk.snapshot = remembered(host.broker)
-                host.forget(host.position)
+            disk.write_some(host, random)
 
 
 def _any(random: Random, size: int) -> Iterator[int]:
@@ -253,6 +270,20 @@ def test_a_thousand_hosts_lose_nothing_of_what_advice_does(first: int) -> None:
 def test_the_same_steps_give_the_same_bytes() -> None:
     log = story(7)
     assert undisturbed(log, _any(Random(1), 9)) == undisturbed(log, _any(Random(1), 9))
+
+
+def test_a_host_that_is_back_asks_the_store_only_for_what_has_no_reply_in_its_log() -> None:
+    log, voice = Log(), Voice("s")
+    log.append(Attached("s"), 0)
+    log.append(AdviceAttached("busy"), 0)
+    for request in (1, 2):
+        log.append(voice.says(m.AskAdvice(request, "busy", bytes([3]))), 0)
+    asked = [one for step in Disk(log).host().replay(log.read(1)) for one in step.requests]
+    assert [(one.number, one.key) for one in asked] == [(1, "busy"), (2, "busy")]
+    log.append(Replied(StoreReply(1, None, 4, written=True)), 0)
+    *steps, last = Disk(log).host().replay(log.read(1), repeat(1))
+    assert [step.requests for step in steps] == [()] * 5
+    assert [one.number for one in last.requests] == [2]
 
 
 # -- log, outboxes, limits ------------------------------------------------------------------------------------------

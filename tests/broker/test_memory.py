@@ -1,7 +1,8 @@
-"""A broker that is made anew from its memory, at any moment, sends the same frames as one that lived on."""
+"""A broker that is made anew from a snapshot, of any moment, sends the same frames as one that lived on."""
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +11,9 @@ from catchment import Overlay
 from catchment.broker import messages as m
 from catchment.broker.advice import Advice, At, Reply
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Replied, Woken
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Attached, Item, Replied, Woken
+from catchment.broker.memory import freeze, restored
+from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
 from catchment.broker.store import StoreReply
 from catchment.model.errors import CheckpointError
 from tests.broker.test_subscriber_count import COUNT
@@ -21,12 +23,12 @@ LINE = Overlay.from_links([("b1", "b2"), ("b2", "b3")])
 
 
 class Forgetful(Wire):
-    """Every broker is made anew from its memory before each frame."""
+    """Every broker is made anew from a snapshot before each frame."""
 
     def run(self, choose: Any = None) -> None:
         def forget_and_choose(count: int) -> int:
             for desk in self.desks.values():
-                desk.broker = recalled(remembered(desk.broker), self.settings, [COUNT()])
+                desk.broker = restored(freeze(desk.broker).pieces(), self.settings, [COUNT()])
             return choose(count) if choose is not None else 0
 
         super().run(forget_and_choose)
@@ -67,12 +69,108 @@ def test_it_goes_on_as_if_nothing_had_happened(steps: list, summary: str, random
     assert traces[0] == traces[1]
 
 
-def test_another_format_is_refused() -> None:
-    wire = Wire(LINE)
-    memory = remembered(wire.brokers["b1"]).replace(b"\xa6format\x03", b"\xa6format\x09")
-    with pytest.raises(CheckpointError, match="format 9; accepted is 3"):
-        recalled(memory, wire.settings)
-    assert recalled(remembered(wire.brokers["b1"]), wire.settings).name == "b1"
+# -- pieces that are damaged, missing, or of something else ---------------------------------------------------------
+
+
+def many_pieces(name: str = "b1", *, later: int = 0) -> list[bytes]:
+    """A snapshot of a broker with so much to remember that it takes several pieces."""
+    desk, voice = Desk(Broker(name, [], Settings(schemas=SCHEMAS))), Voice("c")
+    desk.hand(Attached("c"))
+    for number in range(100):
+        desk.hand(voice.says(m.SubscribeTo(number + 1, f"s{number}", f"SELECT * FROM traffic WHERE speed > {number}")))
+    desk.hand(*[Woken()] * later)
+    return list(freeze(desk.broker).pieces())
+
+
+def test_pieces_say_which_they_are_and_bring_the_broker_back() -> None:
+    pieces = many_pieces()
+    heads = [SnapshotPiece.read(data).head for data in pieces]
+    assert len(heads) > 4
+    assert {(head.broker, head.position) for head in heads} == {("b1", 101)}
+    assert [head.number for head in heads] == list(range(1, len(heads) + 1))
+    assert [head.is_last for head in heads] == [False] * (len(heads) - 1) + [True]
+    back = restored(pieces, Settings(schemas=SCHEMAS))
+    assert (back.name, back.position, len(back.subscribed)) == ("b1", 101, 100)
+    assert list(freeze(back).pieces()) == pieces
+
+
+def test_a_piece_that_is_damaged_is_refused() -> None:
+    pieces = many_pieces()
+    for place in (40, 60, len(pieces[1]) - 1):
+        damaged = bytearray(pieces[1])
+        damaged[place] ^= 1
+        with pytest.raises(CheckpointError, match=r"a piece of a snapshot, .* bytes, does not fit its checksum"):
+            restored([pieces[0], bytes(damaged), *pieces[2:]], Settings(schemas=SCHEMAS))
+    with pytest.raises(CheckpointError, match="does not fit its checksum"):
+        restored([pieces[0], pieces[1][:-1], *pieces[2:]], Settings(schemas=SCHEMAS))
+    with pytest.raises(CheckpointError, match="3 bytes are no piece of a snapshot"):
+        restored([pieces[0], b"CSN", *pieces[2:]], Settings(schemas=SCHEMAS))
+
+
+def test_another_format_is_refused_by_its_number() -> None:
+    first, *others = many_pieces()
+    other = first[:5] + bytes([9]) + first[6:]
+    with pytest.raises(CheckpointError, match="a piece of a snapshot has the format 9; accepted is 4"):
+        restored([other, *others], Settings(schemas=SCHEMAS))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "refused"),
+    [
+        (lambda one, other, foreign: [], "no pieces of a snapshot are given"),
+        (lambda one, other, foreign: one[1:], "piece 2 of the snapshot of 'b1' at 101 is given; accepted is piece 1"),
+        (lambda one, other, foreign: [*one[:2], *one[3:]], "piece 4 .* is given; accepted is piece 3"),
+        (lambda one, other, foreign: [*one[:2], *one[1:]], "piece 2 .* is given; accepted is piece 3"),
+        (lambda one, other, foreign: [one[0], one[2], one[1], *one[3:]], "piece 3 .* is given; accepted is piece 2"),
+        (lambda one, other, foreign: one[:-1], "is the last that is given, and more belong to it"),
+        (lambda one, other, foreign: [*one[:3], *other[3:]], "piece 2 .* at 101 is given before those of another"),
+        (lambda one, other, foreign: [*one, *other[1:]], "at 101 is given before those of another"),
+        (lambda one, other, foreign: [*one[:1], *foreign[1:]], "'b1' at 101 is given; accepted are pieces of 'b2'"),
+    ],
+)
+def test_pieces_of_which_one_is_missing_or_of_another_snapshot_are_refused(chosen: Any, refused: str) -> None:
+    given = chosen(many_pieces(), many_pieces(later=1), many_pieces("b2"))
+    with pytest.raises(CheckpointError, match=refused):
+        restored(given, Settings(schemas=SCHEMAS))
+
+
+def test_pieces_of_two_attempts_at_the_same_position_are_told_apart() -> None:
+    def after(*steps: list[Item]) -> list[bytes]:
+        desk = Desk(Broker("b1", [], Settings(schemas=SCHEMAS)))
+        for step in steps:
+            desk.hand(*step)
+        return list(freeze(desk.broker).pieces())
+
+    one, other = after([Attached("c")]), after([Attached("d")])
+    # Their first pieces have no ids and are the same; the second of a third has other ids before it.
+    head, body = SnapshotPiece.read(other[1]).head, SnapshotPiece.read(other[1]).body
+    third = PieceHead(head.broker, head.position, head.number, head.is_last, b"another", None)
+    with pytest.raises(CheckpointError, match="of which piece 1 is another than the one before"):
+        restored([one[0], SnapshotPiece.of(third, body).data], Settings(schemas=SCHEMAS))
+
+
+def test_only_ids_since_an_earlier_snapshot_need_be_written() -> None:
+    settings_, voice = Settings(schemas=SCHEMAS), Voice("c")
+    desk = Desk(Broker("b1", [], settings_))
+    desk.hand(Attached("c"), voice.says(m.AdvertiseTopic(1, "traffic")))
+
+    def publish(ids: list[str]) -> None:
+        events = pa.RecordBatch.from_pydict({"event_id": ids, "speed": [1.0] * len(ids)})
+        desk.hand(voice.says(m.PublishEvents(2, "traffic", events)), at_us=1)
+
+    publish([f"a{number}" for number in range(8_000)])
+    first = [SnapshotPiece.read(data) for data in freeze(desk.broker).pieces()]
+    with_ids = [piece for piece in first if piece.head.ids is not None]
+    assert [len(piece.data) <= 101_000 for piece in first] == [True] * len(first)
+    assert len(with_ids) == 2
+    publish(["b0"])
+    assert with_ids[-1].head.ids is not None
+    later = list(freeze(desk.broker).pieces(ids_after=with_ids[-1].head.ids.end))
+    assert sum(map(len, later)) < 10_000
+    back = restored([*(piece.data for piece in with_ids), *later], settings_)
+    assert len(back.ingress.recent) == 8_001
+    with pytest.raises(CheckpointError, match="ids are given from 8000 on; accepted are all from 0 on"):
+        restored(later, settings_)
 
 
 class Late(Advice):
@@ -102,7 +200,7 @@ class Late(Advice):
     def saved(self) -> Any:
         return self._begun_us
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, at: At, saved: Any) -> None:
         self._begun_us = saved
 
 
@@ -111,23 +209,23 @@ def test_advice_that_came_and_went_while_the_broker_ran_is_remembered() -> None:
     neighbour = Voice("b2")
     desk = Desk(Broker("b1", ["b2"], agreed, [COUNT()], catalogue={"late": Late}))
     desk.hand(AdviceAttached("late"), AdviceRemoved("subscriber count"), at_us=3)
-    memory = remembered(desk.broker)
-    desk.broker = recalled(memory, agreed, [COUNT()], catalogue={"late": Late})
-    assert remembered(desk.broker) == memory
+    memory = list(freeze(desk.broker).pieces())
+    desk.broker = restored(memory, agreed, [COUNT()], catalogue={"late": Late})
+    assert list(freeze(desk.broker).pieces()) == memory
     assert desk.broker.weaver.names == ("late",)
     step = desk.hand(neighbour.says(m.Confirmed(1)), Replied(StoreReply(1, None, 0)), Woken(), at_us=600)
     assert [str(one) for one in neighbour.hears(step)] == ["TELL late ['later', 3]", "TELL late [True, 'key']"]
     assert desk.broker.weaver.states["late"]["received"] == ["acknowledged #1", "acknowledged #2"]
     desk.hand(AdviceRemoved("late"), at_us=700)
-    assert recalled(remembered(desk.broker), agreed, [COUNT()], catalogue={"late": Late}).weaver.names == ()
+    assert restored(freeze(desk.broker).pieces(), agreed, [COUNT()], catalogue={"late": Late}).weaver.names == ()
 
 
 def test_advice_that_nobody_gives_is_refused_by_name() -> None:
     agreed = Settings(schemas=SCHEMAS)
     desk = Desk(Broker("b1", [], agreed, [COUNT()], catalogue={"late": Late}))
     desk.hand(AdviceAttached("late"))
-    with pytest.raises(CheckpointError, match="has the advice 'late'; given are subscriber count"):
-        recalled(remembered(desk.broker), agreed, [COUNT()])
+    with pytest.raises(CheckpointError, match="a snapshot has the advice 'late'; given are subscriber count"):
+        restored(freeze(desk.broker).pieces(), agreed, [COUNT()])
     assert desk.outcome(AdviceAttached("other")).reason == (
         "advice 'other' is not in the catalogue of 'b1'; there are late"
     )

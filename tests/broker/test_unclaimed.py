@@ -8,7 +8,7 @@ from catchment.broker import messages as m
 from catchment.broker.advice import Advice, At
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Woken
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import freeze, restored
 from catchment.broker.unclaimed import OVERHEAD_BYTES, UNCLAIMED_BYTES_MAX, UNCLAIMED_US
 from tests.broker.wire import SCHEMAS, Desk, Voice
 
@@ -38,7 +38,7 @@ def test_they_are_given_to_an_advice_that_is_attached_in_time_and_confirmed_then
     step = desk.hand(neighbour.says(told("one", 1), told("two"), told("never", 2, "other")), at_us=5)
     assert not step.sends
     assert step.timer_us == 5 + UNCLAIMED_US
-    desk.broker = recalled(remembered(desk.broker), SETTINGS, catalogue={"noting": Noting})
+    desk.broker = restored(freeze(desk.broker).pieces(), SETTINGS, catalogue={"noting": Noting})
     step = desk.hand(AdviceAttached("noting"), at_us=UNCLAIMED_US)
     assert desk.broker.weaver.states["noting"] == {"heard": ["begin", ["b2", "one"], ["b2", "two"]]}
     assert neighbour.hears(step) == [m.Confirmed(1)]
@@ -80,4 +80,4 @@ def test_they_are_forgotten_with_the_life_of_their_sender() -> None:
 def test_those_of_an_advice_that_was_removed_wait_too() -> None:
     desk, neighbour = new_desk()
     desk.hand(AdviceAttached("noting"), AdviceRemoved("noting"), neighbour.says(told("one")))
-    assert desk.broker.weaver.unclaimed.size_bytes == 4 + OVERHEAD_BYTES
+    assert desk.broker.weaver.unclaimed.size_bytes == 4 + len("noting") + OVERHEAD_BYTES

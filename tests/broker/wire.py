@@ -14,6 +14,7 @@ from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import Session
 from catchment.broker.frames import FrameReader, FrameWriter
 from catchment.broker.inputs import Attached, Input, Item, Outcome, Received, Step, Woken
+from catchment.broker.snapshot_coding import SnapshotWriter, read_value
 from catchment.model.schema import Schema
 from catchment.overlay import topic_tree
 
@@ -21,6 +22,16 @@ SCHEMAS: Mapping[str, Schema] = {
     "traffic": Schema({"speed": "float", "highway": "string", "vehicles": "int"}),
     "stock": Schema({"symbol": "string", "price": "float"}),
 }
+
+
+def read_back(saved: Any) -> Any:
+    """What is left of a value once it was written into a snapshot and read again."""
+    return read_value([written(saved)])
+
+
+def written(saved: Any) -> bytes:
+    """What a snapshot has of a value."""
+    return b"".join(SnapshotWriter(bytes_max=100, work_max=20).parts(saved))
 
 
 class Voice:

@@ -13,6 +13,7 @@ from catchment.model.errors import ConfigurationError
 
 def test_it_measures_every_row_and_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_broker, "WARM_S", 2)
+    monkeypatch.setattr(bench_broker, "SNAPSHOT_IDS", 1_000)
     heard: list[str] = []
     result = run(sizes=(10,), batches=(100, 1_000), rounds=1, limit_s=5.0, report=heard.append)
     assert json.loads(json.dumps(result)) == result
@@ -26,8 +27,15 @@ def test_it_measures_every_row_and_reports(monkeypatch: pytest.MonkeyPatch) -> N
         # Ten subscriptions have no target; frames that wait together always have.
         assert (one["passes"] is None) == (one["kind"] != "waiting")
     assert "early, 10 subscriptions, 1,000 events in a frame" in heard
+    assert [one["broker"] for one in result["snapshots"]] == ["ingress", "transit", "egress"]
+    for one in result["snapshots"]:
+        assert one["freeze_ms"] > 0 < one["piece_ms"]
+        assert (one["subscriptions"], one["ids"], one["wanted_ms"]) == (10, 1_000, 2.0)
+        assert one["pieces"] > 1
+        assert one["bytes"] > 20_000
     page = StringIO()
     print_report(result, Console(file=page, width=100))
+    assert page.getvalue().count("longest of") == 3
     assert "…" not in page.getvalue(), "a table does not fit a terminal"
 
 
@@ -38,5 +46,5 @@ def test_a_row_that_takes_too_long_ends_with_what_it_has() -> None:
 
 
 def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="only is 'lat'; accepted are regular, late"):
+    with pytest.raises(ConfigurationError, match=r"only is 'lat'; accepted are regular, late, .*, snapshots"):
         run(only=["lat"])

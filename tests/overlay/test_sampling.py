@@ -37,7 +37,7 @@ def offer_at(series: Series, time_us: int, link: int, wanted: list[int], weight:
 
 
 def learned(placement: Any) -> dict[str, Any]:
-    return {"facts": placement.facts(), **{name: table.tolist() for name, table in placement.tables().items()}}
+    return {"facts": placement.saved(), **{name: table.tolist() for name, table in placement.tables().items()}}
 
 
 @st.composite

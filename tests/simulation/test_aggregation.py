@@ -16,7 +16,7 @@ from catchment.broker.client import window_values
 from catchment.broker.demands import AskedQuestion
 from catchment.broker.hosting import Limits
 from catchment.broker.inputs import Attached, Step
-from catchment.broker.memory import remembered
+from catchment.broker.memory import freeze
 from catchment.model.schema import Schema, Type
 from catchment.model.window import Window
 from catchment.oracle import differences
@@ -543,7 +543,7 @@ def test_a_partial_that_does_not_fit_is_left_out_and_harms_nobody(wrong: Any) ->
     told = [message for message in client.hears(step) if isinstance(message, m.Notified)]
     assert [(value.exact, value.publications) for value in window_values(told[0])] == [("1", 1), ("5", 1)]
     assert broker.failures == ()
-    assert remembered(broker)
+    assert list(freeze(broker).pieces())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from catchment import Overlay
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Limits
-from catchment.simulation.checking import check_answers, check_conduct, check_deliveries
+from catchment.simulation.checking import Bounds, check_answers, check_conduct, check_deliveries
 from catchment.simulation.node import Node
 from catchment.simulation.options import Options
 from catchment.simulation.stories import SCHEMAS
@@ -76,3 +76,37 @@ def test_neighbours_that_overload_each_other_drain(overlay: Overlay, faults: dic
         world.run()
         assert all(world.clients[f"{broker}/p"].requests[-1].refused is None for broker in overlay.brokers)
         assert [*check_answers(world), *check_deliveries(world), *check_conduct(world)] == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["slow", "parked"])
+def test_a_durable_client_loses_nothing_that_another_would_be_dropped_for(is_away: bool) -> None:
+    for seed in range(2):
+        bounds = Bounds()
+        options = Options(
+            in_flight_max=1, limits=Limits(client_bytes_max=LIMIT_BYTES), step_max=3, snapshot_every=5, kills=0.01,
+            duplicates=0.2,
+        )  # fmt: skip
+        world = World(PAIR, Settings(schemas=SCHEMAS), seed=seed, options=options, watch=bounds)
+        plain, durable = world.client("b2", "plain"), world.client("b2", "durable", durable=True)
+        world.advertise(world.client("b1", "p"), "stock")
+        for client in (plain, durable):
+            world.subscribe(client, "all", "SELECT * FROM stock")
+        world.run()
+        for client in (plain, durable):
+            if is_away:
+                world.park(client)
+            else:
+                world.starve(client, 10_000_000)
+        for number in range(60):
+            publish(world, "b1", number)
+            world.run(world.timeline.now_us + 4_000)
+        waiting = world.nodes["b2"].outboxes["b2/durable"].size_bytes
+        assert waiting > LIMIT_BYTES, f"seed {seed}"
+        if is_away:
+            for client in (durable, plain):
+                world.resume(client)
+        world.run()
+        assert (plain.is_dropped, durable.is_dropped) == (True, False), f"seed {seed}"
+        assert len(durable.wishes["all"].received) == 300, f"seed {seed}"
+        found = [*check_answers(world), *check_deliveries(world), *check_conduct(world), *bounds.check()]
+        assert found == [], f"seed {seed}"

@@ -2,14 +2,20 @@
 
 import pytest
 
+from catchment.overlay.placement import ONLINE
 from catchment.simulation.stories import told
 
 
-@pytest.mark.parametrize("first", range(0, 100, 10))
-def test_stories_end_well(first: int) -> None:
-    for seed in range(first, first + 10):
-        story = told(seed)
-        assert story.problems == [], f"replay: catchment simulate --seed {seed} --trace"
+def end_well(seeds: range, placement: str) -> None:
+    for seed in seeds:
+        story = told(seed, placement=placement)
+        assert story.problems == [], f"replay: catchment simulate --seed {seed} --placement {placement} --trace"
+
+
+@pytest.mark.parametrize("placement", ONLINE)
+@pytest.mark.parametrize("first", [0, 10])
+def test_stories_end_well(first: int, placement: str) -> None:
+    end_well(range(first, first + 10), placement)
 
 
 def test_stories_are_worth_telling() -> None:
@@ -33,9 +39,19 @@ def test_a_seed_replays_exactly() -> None:
         assert len(first.world.trace) > 50
 
 
+def test_some_windows_have_more_values_than_a_sketch_keeps() -> None:
+    most = max(
+        value.publications
+        for seed in range(20)
+        for client in told(seed).world.clients.values()
+        for wish in client.all_wishes
+        for _, value in wish.values
+    )
+    assert most > 200
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("placement", ONLINE)
 @pytest.mark.parametrize("first", range(100, 1100, 100))
-def test_a_thousand_stories_end_well(first: int) -> None:
-    for seed in range(first, first + 100):
-        story = told(seed)
-        assert story.problems == [], f"replay: catchment simulate --seed {seed} --trace"
+def test_a_thousand_stories_of_each_placement_end_well(first: int, placement: str) -> None:
+    end_well(range(first, first + 100), placement)

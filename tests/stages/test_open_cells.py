@@ -26,6 +26,7 @@ from catchment.stages import (
     partials_from_bytes,
     partials_to_bytes,
 )
+from tests.broker.wire import read_back, written
 from tests.model import strategies
 
 EVER = 2**62
@@ -40,6 +41,8 @@ class Broker:
         self._here, self._there = OpenCells(Names()), OpenCells(Names(), by_window=True)
         self._closed_us = -EVER
         self.answers: list[pa.RecordBatch] = []
+        self.saved: list[tuple[Any, bytes]] = []
+        """What cells gave and were given, and how it was written then."""
 
     def take(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -68,9 +71,12 @@ class Broker:
     def restart(self) -> None:
         """Go on from what was saved."""
         names = Names()
-        names.restore(self._here.names.saved(), self._questions)
+        saved, of_names = self._here.saved(), self._here.names.saved()
+        names.restore(read_back(of_names), self._questions)
         back = OpenCells(names)
-        back.restore(self._here.saved())
+        given = read_back(saved)
+        back.restore(given)
+        self.saved += [(one, written(one)) for one in (saved, given)]
         self._here = back
 
 
@@ -109,6 +115,7 @@ def test_windows_one_after_the_other_are_those_of_all_events(case: tuple[Any, ..
         if len(stretch):
             broker.close(int(event_times_us(stretch.to_batches()[-1])[-1]), bytes_max)
     broker.close(EVER, bytes_max)
+    assert all(written(value) == before for value, before in broker.saved)
     told = pa.Table.from_batches(broker.answers, ANSWER_SCHEMA)
     is_told = told.column("problem").is_null()
     overflows = told.filter(pa.compute.invert(is_told)).select(OVERFLOW_SCHEMA.names)

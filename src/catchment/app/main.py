@@ -212,13 +212,14 @@ def simulate(
     seed: Annotated[int, typer.Option(help="What everything is drawn from.", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="How many, from that one on.", min=1)] = 1,
     steps: Annotated[int, typer.Option(help="How much clients do in each.", min=1)] = 60,
+    placement: Annotated[str | None, typer.Option(help="Where brokers aggregate; drawn unless given.")] = None,
     trace: Annotated[bool, typer.Option(help="Print every message.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Brokers and clients in virtual time, with faults; exits with 1 if a subscriber did not get what it should."""
     from catchment.app.simulating import as_dict, show_simulated, show_trace, simulated
 
-    stories = simulated(seed, seeds, steps, trace)
+    stories = simulated(seed, seeds, steps, trace, placement)
     if trace:
         for story in stories:
             show_trace(story)
@@ -259,7 +260,8 @@ def bench_simulation(
 @reported
 def bench_broker(
     only: Annotated[
-        list[str] | None, typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames.")
+        list[str] | None,
+        typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames; or snapshots."),
     ] = None,
     size: SizesOption = None,
     batch: Annotated[

@@ -7,14 +7,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from catchment.model.errors import ConfigurationError
+from catchment.overlay.placement import ONLINE
 from catchment.simulation.stories import Story, told
 
 __all__ = ["as_dict", "show_simulated", "show_trace", "simulated"]
 
 
-def simulated(seed: int, count: int, steps: int, traces: bool) -> list[Story]:
+def simulated(seed: int, count: int, steps: int, traces: bool, placement: str | None = None) -> list[Story]:
     """The stories of some seeds, one after the other."""
-    return [told(one, steps=steps, traces=traces) for one in range(seed, seed + count)]
+    if placement is not None and placement not in ONLINE:
+        raise ConfigurationError(f"--placement is {placement!r}; accepted are {', '.join(ONLINE)}")
+    return [told(one, steps=steps, traces=traces, placement=placement) for one in range(seed, seed + count)]
 
 
 def as_dict(story: Story) -> dict[str, Any]:

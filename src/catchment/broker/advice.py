@@ -14,9 +14,9 @@ attached, and at last to the broker's own step. What it returns stands in for wh
 
 Rule 1: an advice that raises is reported, and the broker goes on as if the advice had only said `proceed()`. What it
         had asked for in that call, messages, requests and timers, is forgotten; what it has changed of its own state is
-        not.
+        not. One that returns what the broker cannot use is treated in the same way.
 Rule 2: an advice keeps what it must remember in `at.state`, which is part of the broker's state and survives a crash.
-        One with much to remember keeps it as it likes, and says it in plain values when it is asked (`saved`).
+        One with much to remember keeps it as it likes, and gives a value of it when a snapshot is taken (`saved`).
 Rule 3: besides joinpoints there are moments, methods named `on_…`: what clients do at this broker, and messages, timers
         and replies that belong to an advice alone.
 Rule 4: an advice may be a client of its broker (`at.subscribe`, `at.publish`, …). What it asks for is carried out after
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -37,11 +38,13 @@ import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.broker.demands import AskedQuestion, Demand
-from catchment.broker.frames import MESSAGE_BYTES_MAX, carried
+from catchment.broker.frames import MESSAGE_BYTES_MAX, carried, require_forwardable
+from catchment.broker.limits import shortened
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import ConfigurationError, require_type
 from catchment.model.filter import Filter
 from catchment.model.subscription import Query
+from catchment.stages import ANSWER_SCHEMA
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
@@ -84,6 +87,7 @@ OWN = "@"
 """What the name of an advice's own client begins with, and no other client's."""
 VALUE_BYTES_MAX = MESSAGE_BYTES_MAX - 2_000
 """Of a value that an advice sends, and of one that a client sends to an advice."""
+TIME_US_MAX = 2**62
 ATTACHED_BYTES_MAX = 10_000
 """Of a value that rides along on a message."""
 
@@ -181,6 +185,9 @@ class At:
         """
         self._require_neighbour(neighbour)
         body = _packed(value)
+        if counts is not None:
+            kind, messages, size = counts
+            counts = (_text("kind", kind), _number("messages", messages), _number("bytes", size))
 
         def send() -> None:
             change = self._here.change_for(neighbour) if confirmed else 0
@@ -191,16 +198,27 @@ class At:
     def forward(self, neighbour: str, topic: str, events: pa.RecordBatch, notes: Mapping[str, pa.Array]) -> None:
         """Send events that were held back, with columns that say something of each."""
         self._require_neighbour(neighbour)
+        self._routes(topic)
         columns = {f"{self._advice}/{name}": column for name, column in notes.items()}
         message = m.Published(topic, events, pa.RecordBatch.from_pydict(columns))
+        require_forwardable(events, message.notes)
         self.asked.append(partial(self._here.send, neighbour, message))
 
     def watch(self, topic: str, number: int, condition: Filter) -> None:
-        """Match a filter of this advice besides; `Matched.watched` of its name tells the rows and numbers."""
+        """Match a filter of this advice besides; `Matched.watched` of its name tells the rows and numbers.
+
+        A filter that it watches under the same number is matched no more.
+        """
+        self._routes(topic)
+        require_type("the condition", condition, Filter)
+        condition.within(self._here.settings.schemas[topic].with_implicit())
+        number = _number("the number of a filter", number)
         self.asked.append(lambda: self._here.routes(topic).watch(self._advice, number, condition))
 
     def unwatch(self, topic: str, number: int) -> None:
         """Match it no more."""
+        self._routes(topic)
+        number = _number("the number of a filter", number)
         self.asked.append(lambda: self._here.routes(topic).unwatch(self._advice, number))
 
     def inform(self, client: str, value: Any) -> None:
@@ -209,9 +227,15 @@ class At:
 
     def notify(self, client: str, answers: pa.RecordBatch) -> None:
         """Tell a client the values of windows, in the columns of `stages.ANSWER_SCHEMA`."""
+        require_type("answers", answers, pa.RecordBatch)
+        if not answers.schema.equals(ANSWER_SCHEMA):
+            given = ", ".join(answers.schema.names)
+            raise ConfigurationError(f"answers have the columns {given}; accepted are those of stages.ANSWER_SCHEMA")
         self._send_client(client, m.Notified(answers))
 
     def _send_client(self, client: str, message: m.Message) -> None:
+        require_type("a client", client, str)
+
         def send() -> None:
             if client in self._here.clients:
                 self._here.send(client, message)
@@ -260,8 +284,12 @@ class At:
         self.asked.append(partial(self._weaver.rounds.settle_later, self._advice))
 
     def wake(self, key: str, at_us: int) -> None:
-        """Call `on_timer` with this key at a time; a later call for the same key replaces an earlier one."""
-        self.asked.append(partial(self._weaver.timers.__setitem__, (self._advice, key), at_us))
+        """Call `on_timer` with this key at a time; a later call for the same key replaces an earlier one.
+
+        What a timer call sets for now or the past is called after the input that it was called before.
+        """
+        at_us = min(max(_number("the time of a timer", at_us), -TIME_US_MAX), TIME_US_MAX)
+        self.asked.append(partial(self._weaver.set_timer, self._advice, _text("the key of a timer", key), at_us))
 
     # -- the shared store ---------------------------------------------------------------------------------------------
 
@@ -298,11 +326,11 @@ class At:
 
     def report(self, what: str, detail: str) -> None:
         """Count something that should not happen, and keep the last of what was said about it."""
-        self.asked.append(partial(self._weaver.report, what, detail))
+        self.asked.append(partial(self._weaver.report, _text("what", what), shortened(str(detail))))
 
     def spend(self, work: str, times: int) -> None:
         """Say how often something was done that somebody may want to add up."""
-        self.asked.append(partial(self._here.work.update, {work: times}))
+        self.asked.append(partial(self._here.work.update, {_text("work", work): _number("times", times)}))
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -322,6 +350,18 @@ class At:
 
 
 _store_requests = msgspec.msgpack.Decoder(StoreRequest)
+
+
+def _number(what: str, given: Any) -> int:
+    try:
+        return index(given)
+    except TypeError:
+        raise ConfigurationError(f"{what} is {str(given)[:40]!r}; accepted is an integer") from None
+
+
+def _text(what: str, given: Any) -> str:
+    require_type(what, given, str)
+    return str(given)
 
 
 def _packed(value: Any, most: int = VALUE_BYTES_MAX) -> bytes:
@@ -447,8 +487,12 @@ class Advice:
         return {}
 
     def saved(self) -> Any:
-        """What it must remember besides `at.state`, in plain values; None is nothing."""
+        """Give what it must remember besides `at.state`; None is nothing. Called when a snapshot is taken.
+
+        It is written later, piece by piece: give copies of containers, and arrays that are only ever replaced. What
+        may be in it, and how it is read back, says `snapshot_coding`. It must not take long, nor change anything.
+        """
         return None
 
-    def restore(self, saved: Any) -> None:
-        """Go on from what another one of its kind has saved."""
+    def restore(self, at: At, saved: Any) -> None:
+        """Go on from what another one of its kind has saved; called on a new one, which may keep it."""

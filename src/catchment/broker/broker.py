@@ -27,8 +27,10 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker import neighbours, requests
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
+from catchment.broker.confirmations import Confirmations, WaitingAnswer
 from catchment.broker.demands import Demand
-from catchment.broker.frames import FrameWriter, fitting_messages, message_bytes, opened
+from catchment.broker.frames import EPOCH, FrameWriter, fitting_messages, message_bytes, opened
+from catchment.broker.guarding import Guard, InputFailure
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
     ALONG,
@@ -53,6 +55,7 @@ from catchment.broker.inputs import (
     add_traffic,
 )
 from catchment.broker.joining import Joined, Published
+from catchment.broker.limits import require_name, shortened
 from catchment.broker.peers import HERE, Peer
 from catchment.broker.routing import Before, Matched, Routes, Rows, combined, rising
 from catchment.broker.summaries import SUMMARIES
@@ -61,17 +64,15 @@ from catchment.model.errors import CatchmentError, ConfigurationError, FrameErro
 from catchment.model.schema import Schema
 from catchment.stages import event_bytes
 
-__all__ = ["EPOCH", "Broker", "Draft", "Forwarding", "Settings", "Waiting"]
+__all__ = ["Broker", "Draft", "Forwarding", "Settings"]
 
 Forwarding = Literal["advertised", "flooded"]
 NEVER_US = -(2**62)
+TIMER_TURNS_MAX = 10_000
+"""Times for which timers are called before one input; later ones wait for the next."""
 Columns = tuple[str, ...] | None
 Counts = tuple[str, int, int]
 """As what a message counts: kind, messages, bytes."""
-
-
-EPOCH = 1
-"""The version of the overlay, until there are others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +95,11 @@ class Settings:
             raise ConfigurationError(f"forwarding is {self.forwarding!r}; accepted are 'advertised' and 'flooded'")
         if self.summary not in SUMMARIES:
             raise ConfigurationError(f"summary is {self.summary!r}; accepted are {', '.join(SUMMARIES)}")
+        for topic in self.schemas:
+            require_name("a topic", topic)
         for name in ("requests_max", "remembered_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
-
-
-@dataclass(slots=True)
-class Waiting:
-    """An answer that is due once others have answered."""
-
-    peer: str
-    answer: m.Message
-    needs: set[tuple[str, int]]
-    """Neighbours and changes that they have not confirmed."""
-    subscription: str = ""
-    """What is acknowledged by it, if it is a subscription."""
 
 
 @dataclass(slots=True)
@@ -138,12 +129,15 @@ class Broker:
     ) -> None:
         self.name, self.settings, self.incarnation, self._catalogue = name, settings, incarnation, catalogue
         self.neighbours = tuple(sorted(set(neighbours)))
+        for one in (name, *self.neighbours):
+            require_name("a broker", one)
+        self._guard = Guard(self)
         self.counters: Counter[str] = Counter()
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}
         self.subscribed: dict[tuple[str, str], KnownSubscription] = {}
-        self.waiting: list[Waiting] = []
+        self.confirmations = Confirmations(self.neighbours)
         self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
         self.now_us, self.position = NEVER_US, 0
         self.weaver = Weaver(self, advice)
@@ -159,11 +153,11 @@ class Broker:
     def step(self, inputs: Iterable[Input]) -> Step:
         """Handle inputs in their order."""
         outcomes = [self._handle(one) for one in inputs]
-        self.forward_joined()
+        self._guard.attempt("joined events", self.forward_joined)
         sends, requests_ = self._sealed(), self.weaver.requests.take()
         step = Step(
             tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
-            self._traffic_by_advice,
+            self._traffic_by_advice, tuple(dict.fromkeys(self._begun)),
         )  # fmt: skip
         self._begin_step()
         return step
@@ -173,11 +167,17 @@ class Broker:
         self.work: Counter[str] = Counter()
         self._traffic: Traffic = {}
         self._traffic_by_advice: Traffic = {}
+        self._begun: list[str] = []
 
     def _handle(self, one: Input) -> Outcome:
-        self._pass_time(one.at_us)
+        self._guard.attempt("timers", self._pass_time, one.at_us)
+        self.now_us = max(self.now_us, one.at_us)
         self.position = max(self.position, one.position)
-        outcome = self._receive(one.item.data) if isinstance(one.item, Received) else self._note(one.item)
+        outcome, reason = self._guard.attempt(type(one.item).__name__, self._take, one.item)
+        return outcome if outcome is not None else Outcome("refused", reason)
+
+    def _take(self, item: Item) -> Outcome:
+        outcome = self._receive(item.data) if isinstance(item, Received) else self._note(item)
         self.weaver.rounds.run()
         return outcome
 
@@ -188,15 +188,24 @@ class Broker:
         try:
             return handle(self, item)
         except CatchmentError as error:
-            return Outcome("refused", str(error))
+            return Outcome("refused", shortened(str(error)))
 
     def _pass_time(self, at_us: int) -> None:
-        """Call timers at the times that they were set for."""
-        while (due_us := self.weaver.timer_us()) is not None and due_us <= at_us:
-            self.forward_joined()
-            self.now_us = max(self.now_us, due_us)
-            self.weaver.wake()
-            self.weaver.rounds.run()
+        """Call timers at the times that they were set for; what they set for now or the past comes after this input."""
+        turns = 0
+        self.weaver.timers_until_us = at_us
+        try:
+            while (due_us := self.weaver.timer_us()) is not None and due_us <= at_us:
+                self.forward_joined()
+                self.now_us = max(self.now_us, due_us)
+                self.weaver.wake()
+                self.weaver.rounds.run()
+                turns += 1
+                if turns == TIMER_TURNS_MAX:
+                    self.counters["timers put off to the next input"] += 1
+                    break
+        finally:
+            self.weaver.timers_until_us = None
         self.now_us = max(self.now_us, at_us)
 
     def _receive(self, data: bytes) -> Outcome:
@@ -213,7 +222,8 @@ class Broker:
             known = ", ".join(sorted(self.peers)) or "none"
             return Outcome("stranger", f"no {sender!r} is at broker {self.name!r}; there are {known}")
         if sender in self.neighbours and envelope.incarnation > peer.incarnation:
-            self._neighbour_begins(sender, envelope.incarnation)
+            # Whatever it raises, the frame counts, or the link would wait for it for ever.
+            self._guard.attempt("a neighbour's new life", self._neighbour_begins, sender, envelope.incarnation)
         outcome = peer.judge(envelope)
         if outcome.kind != "taken":
             return outcome
@@ -225,12 +235,18 @@ class Broker:
             # The link goes on behind it, or nothing that this sender says would ever be heard again.
             self.counters["frames that do not decode"] += 1
             return Outcome("refused", str(error))
-        for message in messages:
-            self.hear(message, sender)
-        return TAKEN
+        reasons = [self.hear(message, sender) for message in messages]
+        failed = next((reason for reason in reasons if reason), None)
+        return TAKEN if failed is None else Outcome("refused", failed)
 
-    def hear(self, message: m.Message, sender: str) -> None:
-        """Handle a message of a client or a neighbour."""
+    def hear(self, message: m.Message, sender: str) -> str:
+        """Handle a message of a client or a neighbour; why it failed, or an empty text."""
+        _, reason = self._guard.attempt(type(message).__name__, self._hear, message, sender)
+        if reason:
+            self._guard.give_up(message, sender, reason)
+        return reason
+
+    def _hear(self, message: m.Message, sender: str) -> None:
         is_client = sender in self.clients
         self._taken[type(message).__name__] += 1
         if isinstance(message, m.PublishEvents if is_client else m.Published):
@@ -246,18 +262,29 @@ class Broker:
 
     def _sealed(self) -> tuple[Send, ...]:
         """All messages of this step as frames, by peer."""
-        outgoing, self._outgoing = self._outgoing, {}
-        sends = []
-        for name, messages in sorted(outgoing.items()):
-            peer = self.peers.get(name) or self._leaving.pop(name, None)
-            if peer is not None:
-                frames = peer.writer.frames(
-                    self.name, messages, incarnation=self.incarnation, epoch=EPOCH, after=peer.sent,
-                    covers=self.position,
-                )  # fmt: skip
-                sends.append(Send(name, tuple(frames), peer.sent + 1, self.position))
-                peer.sent += len(frames)
-        return tuple(sends)
+        found: dict[str, tuple[int, list[bytes]]] = {}
+        # A message that no frame can carry may let others leave.
+        while self._outgoing:
+            outgoing, self._outgoing = self._outgoing, {}
+            for name, messages in sorted(outgoing.items()):
+                peer = self.peers.get(name) or self._leaving.pop(name, None)
+                if peer is not None:
+                    frames = self._guard.frames(name, peer, messages, peer.sent)
+                    found.setdefault(name, (peer.sent + 1, []))[1].extend(frames)
+                    peer.sent += len(frames)
+        return tuple(
+            Send(name, tuple(frames), first, self.position) for name, (first, frames) in sorted(found.items()) if frames
+        )
+
+    def unsend(self, to: str, kind: type[m.Message], request: int) -> None:
+        """Take an answer back that is about to leave."""
+        said = self._outgoing.get(to, [])
+        said[:] = [one for one in said if not (isinstance(one, kind) and getattr(one, "request", None) == request)]
+
+    def answers_under_way(self, peer: str) -> list[m.Message]:
+        """What a peer is about to be told, or will be once others have confirmed."""
+        waiting = self.confirmations.answers_for(peer)
+        return [*self._outgoing.get(peer, ()), *waiting, *self.weaver.rounds.answers_for(peer)]
 
     def send(self, to: str, message: m.Message, counts: Counts | None = None) -> None:
         """Let a message leave at the end of this step; `counts` says what it counts as, if not as itself.
@@ -296,10 +323,13 @@ class Broker:
         for name in [topic] if topic is not None else list(self._joined):
             joined = self._joined.pop(name)
             self.work["join"] += len(joined.parts) - 1
-            if joined.side == HERE:
-                requests.publish(self, name, joined.parts)
-            else:
-                neighbours.forward(self, name, joined)
+            where = f"events of {name}"
+            if joined.side != HERE:
+                self._guard.attempt(where, neighbours.forward, self, name, joined)
+                continue
+            _, reason = self._guard.attempt(where, requests.publish, self, name, joined.parts)
+            for one in joined.parts if reason else ():
+                self._guard.give_up(one.message, one.sender, reason)
         self.weaver.rounds.run()
 
     # -- clients and neighbours come and go ---------------------------------------------------------------------------
@@ -307,6 +337,7 @@ class Broker:
     def _attach(self, item: Attached) -> Outcome:
         if item.client in self.neighbours or item.client == self.name:
             raise ConfigurationError(f"{item.client!r} is the name of a broker; accepted are other names")
+        require_name("a client", item.client)
         if item.client.startswith(OWN):
             raise ConfigurationError(f"a client is named {item.client!r}; accepted are names without {OWN!r} in front")
         before = self.peers.get(item.client)
@@ -317,9 +348,15 @@ class Broker:
                 raise ConfigurationError(
                     f"client {item.client!r} is in its life {before.incarnation}; accepted are later ones"
                 )
+            if item.owner != before.owner:
+                raise ConfigurationError(f"client {item.client!r} does not belong to {item.owner!r}")
             self._detach(Detached(item.client))
-        self.peers[item.client] = Peer(item.incarnation, owner=item.owner)
+        self.peers[item.client] = Peer(item.incarnation, owner=item.owner, is_durable=item.durable)
         self.clients.add(item.client)
+        # What an earlier life was about to hear is for nobody.
+        self._leaving.pop(item.client, None)
+        self._outgoing.pop(item.client, None)
+        self._begun.append(item.client)
         self.weaver.happened("on_client_attached", item.client)
         return TAKEN
 
@@ -364,7 +401,7 @@ class Broker:
         self.clients.remove(client)
         del self.peers[client]
         self._outgoing.pop(client, None)
-        self.waiting = [one for one in self.waiting if one.peer != client]
+        self.confirmations.forget_client(client)
 
     def _overrun(self, item: Overrun) -> Outcome:
         """Drop a client for whom too much waits; that is the last it hears, behind the answers of this step."""
@@ -389,17 +426,12 @@ class Broker:
         peer.begin(incarnation)
         if is_first:
             return
-        self.forward_joined()
-        for topic, routes in sorted(self.topics.items()):
-            self.update_neighbours(
-                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.demands[neighbour])]
-            )
-            self.stop_advertising(topic, neighbour)
-        for change in sorted(peer.unconfirmed):
-            neighbours.confirm(self, neighbour, change)
-        self._outgoing.pop(neighbour, None)
+        # Whatever this raises, the link begins anew as well, or its frames would never be taken.
+        self._guard.attempt("a neighbour's old life", self._take_back_all, neighbour)
         # It would take answers to changes of its old life for answers to its new ones.
-        self.waiting = [one for one in self.waiting if one.peer != neighbour]
+        for waiting in self.confirmations.confirm_all(neighbour):
+            self.answer(waiting)
+        self._outgoing.pop(neighbour, None)
         self.weaver.unclaimed.forget_sender(neighbour)
         peer.writer, peer.sent = FrameWriter(), 0
         for topic, routes in sorted(self.topics.items()):
@@ -407,6 +439,15 @@ class Broker:
             self._update_advertisements(topic)
             if self.settings.forwarding == "flooded":
                 self._send_demands(topic, neighbour, added=routes.summaries[neighbour].sent)
+
+    def _take_back_all(self, neighbour: str) -> None:
+        """Take back all that a neighbour wanted and advertised."""
+        self.forward_joined()
+        for topic, routes in sorted(self.topics.items()):
+            self.update_neighbours(
+                topic, [self.weaver.call("sub_del", topic, one, neighbour) for one in list(routes.demands[neighbour])]
+            )
+            self.stop_advertising(topic, neighbour)
 
     # -- room -------------------------------------------------------------------------------------------------------
 
@@ -445,9 +486,14 @@ class Broker:
         return tuple(self.weaver.failures)
 
     @property
+    def input_failures(self) -> tuple[InputFailure, ...]:
+        """The last failures of the broker itself, counted as `inputs that failed`."""
+        return tuple(self._guard.failures)
+
+    @property
     def is_at_rest(self) -> bool:
         """Nobody waits for an answer."""
-        return not self.waiting
+        return not self.confirmations
 
     def routes(self, topic: str) -> Routes:
         if topic not in self.topics:
@@ -462,7 +508,7 @@ class Broker:
             "demands of neighbours": sum(len(one) for r in routes for one in r.demands.values()),
             "subscriptions": len(self.subscribed),
             "advertisements": sum(len(r.advertisers) for r in routes),
-            "waiting answers": len(self.waiting),
+            "waiting answers": len(self.confirmations),
             "remembered ids": len(self.ingress.recent),
             "bytes for unknown advice": self.weaver.unclaimed.size_bytes,
             **self.weaver.sizes(),
@@ -526,27 +572,21 @@ class Broker:
 
     def change_for(self, neighbour: str) -> int:
         """The number of a change that a neighbour is about to be told, and has to confirm."""
-        peer = self.peers[neighbour]
-        peer.changes += 1
-        peer.unconfirmed.add(peer.changes)
-        return peer.changes
+        return self.confirmations.next_change(neighbour)
 
-    def when_confirmed(self, peer: str, answer: m.Message, subscription: str = "") -> None:
+    def when_confirmed(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str = "") -> None:
         """Answer once all others have confirmed what they were told, also by requests of advice that this led to."""
         self.weaver.attached = {}
         if not self.weaver.rounds.put_off(peer, answer, subscription):
             self.weaver.rounds.run()
             self.answer_once_confirmed(peer, answer, subscription)
 
-    def answer_once_confirmed(self, peer: str, answer: m.Message, subscription: str) -> None:
-        needs = {(n, change) for n in self.neighbours if n != peer for change in self.peers[n].unconfirmed}
-        waiting = Waiting(peer, answer, needs, subscription)
-        if needs:
-            self.waiting.append(waiting)
-        else:
-            self.answer(waiting)
+    def answer_once_confirmed(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str) -> None:
+        due = self.confirmations.wait(peer, answer, subscription)
+        if due is not None:
+            self.answer(due)
 
-    def answer(self, waiting: Waiting) -> None:
+    def answer(self, waiting: WaitingAnswer) -> None:
         """Nobody has to confirm anything any more."""
         self.send(waiting.peer, waiting.answer)
         if waiting.subscription:
@@ -582,9 +622,13 @@ class Broker:
 
     def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
         for neighbour, rows in matched.neighbours.items():
-            if neighbour != upstream:
+            if neighbour != upstream and len(rows):
                 notes = matched.notes.get(neighbour)
                 told = None if notes is None else pa.RecordBatch.from_pydict(notes)
+                if told is not None and told.num_rows != len(rows):
+                    raise ConfigurationError(
+                        f"{told.num_rows} notes are about {len(rows)} events; accepted are as many"
+                    )
                 self.send(neighbour, m.Published(topic, _taken(events, rows), told))
         there = events.schema.names
         for client, wanted in sorted(matched.clients.items()):
@@ -633,5 +677,7 @@ def _taken(events: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
     """Rows of a batch, without copying them if they lie side by side."""
     if len(rows) == events.num_rows:
         return events
+    if not len(rows):
+        return events.slice(0, 0)
     first, last = int(rows[0]), int(rows[-1])
     return events.slice(first, len(rows)) if last - first < len(rows) else events.take(pa.array(rows))

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from catchment.broker import messages as m
-from catchment.broker.broker import EPOCH
-from catchment.broker.frames import FrameReader, FrameWriter, opened
+from catchment.broker.frames import EPOCH, FrameReader, FrameWriter, fitting_batches, opened
 from catchment.model.errors import FrameError
 from catchment.stages import ANSWER_SCHEMA
 
@@ -55,23 +54,33 @@ class Session:
         self.repeated = 0
         self._sent = 0
         self._reader, self._writer = FrameReader(), FrameWriter()
+        self._dropped: dict[int, tuple[str, ...]] = {}
+        """By request, the ids of late events in the parts of an acknowledgement that have come so far."""
 
     def ask(self, kind: type[Any], *fields: Any) -> tuple[int, list[bytes]]:
-        """A new request: its number, and the frames to send."""
-        self.requests += 1
-        message = kind(self.requests, *fields)
-        self.open[self.requests] = message
+        """A new request: its number, and the frames to send. One that no frame can carry raises and is not made."""
+        number = self.requests + 1
+        message = kind(number, *fields)
         frames = self._writer.frames(
             self.name, [message], incarnation=self.incarnation, epoch=EPOCH, after=self._sent, covers=0
         )
+        self.requests, self.open[number] = number, message
         self._sent += len(frames)
-        return self.requests, frames
+        return number, frames
+
+    def publish(self, topic: str, events: pa.RecordBatch) -> tuple[list[int], list[bytes]]:
+        """Publish events in as many requests as it takes: their numbers, and the frames to send.
+
+        Each request is accepted or refused by itself. If one event fits into no request, this raises and makes none.
+        """
+        asked = [self.ask(m.PublishEvents, topic, one) for one in list(fitting_batches(topic, events))]
+        return [number for number, _ in asked], [data for _, frames in asked for data in frames]
 
     def resumed(self) -> Session:
         """The next life of a client that has parked, and goes on behind the last frame that it got."""
         session = Session(self.name, self.incarnation + 1)
         session.requests, session.open, session.received = self.requests, self.open, self.received
-        session._reader = self._reader
+        session._reader, session._dropped = self._reader, self._dropped
         return session
 
     def receive(self, data: bytes) -> tuple[m.Message, ...]:
@@ -85,9 +94,23 @@ class Session:
         if envelope.sequence > self.received + 1 and not any(isinstance(one, m.Dropped) for one in messages):
             raise FrameError(f"{self.name} got frame {envelope.sequence}; the next one is {self.received + 1}")
         self.received = envelope.sequence
-        for message in messages:
-            if isinstance(message, (m.Acknowledged, m.Refused)):
-                if message.request not in self.open:
-                    raise FrameError(f"{self.name} was answered what it did not ask: {message}")
-                del self.open[message.request]
-        return messages
+        return tuple(self._taken(message) for message in messages if not self._is_part(message))
+
+    def _is_part(self, message: m.Message) -> bool:
+        """Keep the late ids of an acknowledgement that goes on in another message."""
+        if not isinstance(message, m.Acknowledged) or message.is_last:
+            return False
+        self._dropped[message.request] = self._dropped.get(message.request, ()) + message.dropped
+        return True
+
+    def _taken(self, message: m.Message) -> m.Message:
+        """A message as its reader shall see it: an answer closes its request, with all parts that came before."""
+        if not isinstance(message, (m.Acknowledged, m.Refused)):
+            return message
+        if message.request not in self.open:
+            raise FrameError(f"{self.name} was answered what it did not ask: {str(message)[:200]}")
+        del self.open[message.request]
+        before = self._dropped.pop(message.request, ())
+        if before and isinstance(message, m.Acknowledged):
+            return m.Acknowledged(message.request, before + message.dropped)
+        return message

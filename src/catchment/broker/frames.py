@@ -22,12 +22,23 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.demands import Demand, demand_from_plain, demand_to_plain
-from catchment.broker.messages import Delivered, Extras, Message, Notified, Published, PublishEvents, Subscribed
+from catchment.broker.limits import text_bytes
+from catchment.broker.messages import (
+    Acknowledged,
+    Delivered,
+    Extras,
+    Message,
+    Notified,
+    Published,
+    PublishEvents,
+    Subscribed,
+)
 from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
 
 __all__ = [
+    "EPOCH",
     "FRAME_BYTES_MAX",
     "MESSAGE_BYTES_MAX",
     "VERSION",
@@ -36,15 +47,20 @@ __all__ = [
     "FrameReader",
     "FrameWriter",
     "carried",
+    "fitting_batches",
     "fitting_messages",
+    "fitting_parts",
     "message_bytes",
     "opened",
+    "require_forwardable",
     "require_sendable",
 ]
 
 MAGIC = b"CF"
 VERSION = 2
 HEAD = MAGIC + bytes([VERSION])
+EPOCH = 1
+"""The version of the overlay, until there are others."""
 FRAME_BYTES_MAX = 1_000_000
 """Longer ones are split between messages, and between the events of a message."""
 ROWS_MAX = 1_000_000
@@ -182,7 +198,20 @@ class FrameWriter:
     def frames(
         self, sender: str, messages: Iterable[Message], *, incarnation: int, epoch: int, after: int, covers: int
     ) -> list[bytes]:
-        """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size."""
+        """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size.
+
+        If it raises, nothing is written, and the next frames name the schemas that these would have named.
+        """
+        known = set(self.named)
+        try:
+            return self._written(sender, messages, incarnation, epoch, after, covers)
+        except Exception:
+            self.named, self._fresh, self._recent = known, {}, []
+            raise
+
+    def _written(
+        self, sender: str, messages: Iterable[Message], incarnation: int, epoch: int, after: int, covers: int
+    ) -> list[bytes]:
         travelling = [_travelling(message) for message in messages]
         # The schemas are written before the messages that use them.
         for message in travelling:
@@ -234,10 +263,18 @@ _OVERHEAD_BYTES = 1_000
 
 
 def _halves(message: Message) -> Sequence[Message]:
-    """A message about many events as two about fewer."""
+    """A message about many events, ids or subscriptions as two about fewer."""
     if isinstance(message, Notified) and message.answers.num_rows > 1:
         half = message.answers.num_rows // 2
         return Notified(message.answers.slice(0, half)), Notified(message.answers.slice(half))
+    if isinstance(message, Acknowledged) and len(message.dropped) > 1:
+        half = len(message.dropped) // 2
+        first_part = Acknowledged(message.request, message.dropped[:half], is_last=False)
+        return first_part, Acknowledged(message.request, message.dropped[half:], message.is_last)
+    if isinstance(message, Delivered) and message.events.num_rows == 1 and len(message.names) > 1:
+        wanted, middle = message.wanted, message.names[len(message.names) // 2]
+        parts = [{name: rows for name, rows in wanted.items() if (name < middle) is first} for first in (True, False)]
+        return [Delivered.of(message.topic, message.events, one) for one in parts]
     if not isinstance(message, (Published, Delivered)) or message.events.num_rows < 2:
         raise FrameError(
             f"a message does not fit into a frame of {FRAME_BYTES_MAX} bytes: {str(message)[:100]}; "
@@ -259,6 +296,32 @@ def carried(message: Message) -> Message:
     return FrameReader().decode(data[0]).messages[0]
 
 
+def fitting_parts(message: Message) -> tuple[list[Message], list[Message]]:
+    """Cut a message into parts that frames can carry, and parts that none can."""
+    try:
+        if message_bytes(message) <= MESSAGE_BYTES_MAX:
+            return [message], []
+        halves = [fitting_parts(half) for half in _halves(message)]
+    except MemoryError:
+        raise
+    except Exception:  # whatever it has that no frame can carry
+        return [], [message]
+    return [one for fits, _ in halves for one in fits], [one for _, rest in halves for one in rest]
+
+
+def fitting_batches(topic: str, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut events into batches that each fit into a request to publish them; an event that fits into none raises."""
+    fits = events.num_rows <= ROWS_MAX and message_bytes(PublishEvents(2**62, topic, events)) <= MESSAGE_BYTES_MAX
+    if fits:
+        yield events
+    elif events.num_rows > 1:
+        half = events.num_rows // 2
+        yield from fitting_batches(topic, events.slice(0, half))
+        yield from fitting_batches(topic, events.slice(half))
+    else:
+        raise FrameError(f"an event does not fit into a message; accepted are at most {MESSAGE_BYTES_MAX} bytes")
+
+
 _Demands = tuple[Demand, ...]
 
 
@@ -278,6 +341,25 @@ def require_sendable(topic: str, demand: Demand) -> None:
     size = message_bytes(Subscribed(topic, 2**62, (demand,)))
     if size > DEMANDS_BYTES_MAX:
         raise SubscriptionError(f"its filter takes {size} bytes; accepted are at most {DEMANDS_BYTES_MAX}")
+
+
+def require_forwardable(events: pa.RecordBatch, notes: pa.RecordBatch | None) -> None:
+    """Raise if no message can carry some events with what is noted of each."""
+    given = [events] if notes is None else [events, notes]
+    for column in (column for batch in given for column in batch.schema):
+        if column.type not in _ACCEPTED:
+            raise FrameError(f"column {column.name!r} is of type {column.type}, which no frame can carry")
+    if notes is not None and notes.num_rows != events.num_rows:
+        raise FrameError(f"{notes.num_rows} notes are about {events.num_rows} events; accepted are as many")
+    most = MESSAGE_BYTES_MAX - _COLUMN_BYTES * sum(batch.num_columns for batch in given)
+    if sum(batch.get_total_buffer_size() for batch in given) > most:
+        largest = int(np.sum([text_bytes(batch) for batch in given], axis=0).max(initial=0))
+        if largest > most:
+            raise FrameError(f"an event has with its notes texts of {largest} bytes; accepted are at most {most}")
+
+
+_COLUMN_BYTES = 100
+"""Of one value in a message, besides its text."""
 
 
 def message_bytes(message: Message) -> int:

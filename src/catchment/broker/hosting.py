@@ -1,6 +1,6 @@
 """What stands around a broker, whoever carries its bytes: the log of its inputs, replay after a crash, its outboxes.
 
-    log ─► step ─► hand over, peer by peer ─► snapshot, now and then
+    log ─► step ─► hand over, peer by peer ─► freeze, now and then; one piece of the snapshot after each later step
 
 Rule 1: an input is in the log before the broker sees it, and what came of a step is handed over after it.
 Rule 2: all frames of a step for one peer are handed over together or not at all, with the position that they cover,
@@ -8,26 +8,32 @@ Rule 2: all frames of a step for one peer are handed over together or not at all
 Rule 3: after a crash the broker goes on from its last snapshot over all inputs since. As far as anything of it was
         handed over, they are put into the same steps, so that the same frames come of them; what a peer has already it
         does not get again. The rest may be put into steps of any size.
-Rule 4: what a peer does not take waits in its outbox, whose size is limited. A neighbour's limit makes brokers refuse
-        publications; a client that lets its own be passed is dropped, and costs nobody else anything.
+Rule 4: a snapshot counts once all its pieces are stored. Until then the one before counts, and neither the log nor the
+        ends of steps are forgotten behind that.
+Rule 5: what a peer does not take waits in its outbox, whose size is limited. A neighbour's limit makes brokers refuse
+        publications; a client that lets its own be passed is dropped, and costs nobody else anything. A durable client
+        has a limit of its own. What waits for an earlier life of a client is dropped when the next one begins.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, repeat
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 import msgspec
 
 from catchment.broker.broker import Broker
 from catchment.broker.inputs import Attached, Input, Item, Overrun, Room, Send, Step
+from catchment.broker.memory import freeze
+from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
 from catchment.model.errors import CheckpointError, ConfigurationError
 
-__all__ = ["Host", "Limits", "Log", "Outbox", "item_from_bytes", "item_to_bytes"]
+__all__ = ["Host", "Limits", "Log", "Outbox", "Snapshots", "item_from_bytes", "item_to_bytes"]
 
 
+NOWHERE = -1
 _items = msgspec.msgpack.Decoder(Item)
 
 
@@ -82,15 +88,20 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many bytes may wait for one neighbour, and for one client."""
+    """How many bytes may wait for one neighbour, for one client, and for one that is durable."""
 
     link_bytes_max: int = 64_000_000
     client_bytes_max: int = 16_000_000
+    durable_bytes_max: int = 1_000_000_000
 
     def __post_init__(self) -> None:
-        for name in ("link_bytes_max", "client_bytes_max"):
+        for name in ("link_bytes_max", "client_bytes_max", "durable_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
+
+    def for_client(self, *, is_durable: bool) -> int:
+        """How many bytes may wait for a client."""
+        return self.durable_bytes_max if is_durable else self.client_bytes_max
 
 
 @dataclass(slots=True)
@@ -128,6 +139,122 @@ class Outbox:
         self.size_bytes = 0
 
 
+class Snapshots:
+    """Says which pieces of one broker's snapshots its host must store, keep and delete. It stores nothing itself.
+
+        snapshots.begin(broker)                         # now and then, when all of the last step is handed over
+        key, data = snapshots.next_piece()              # after each step, while there is one
+        …store data under key…
+        if snapshots.note_stored():                     # the snapshot is whole
+            …forget the log and the ends of steps up to snapshots.position…
+        …delete what is stored under snapshots.useless()…
+
+    A host that is back gives what it finds stored. It brings the broker back from the pieces under `needed` or, if
+    there are none, makes a new one; and hands it the inputs behind `position`.
+    """
+
+    def __init__(self, broker: str, stored: Iterable[bytes] = ()) -> None:
+        self._stored: dict[str, SnapshotPiece] = {}
+        """By key, without their bodies."""
+        self._unwritten: Iterator[SnapshotPiece] | None = None
+        self._unstored: SnapshotPiece | None = None
+        self._writing = NOWHERE
+        """The position of the snapshot that is being written."""
+        self.position = 0
+        """The position of the input that the newest whole snapshot stands for; 0 if there is none."""
+        self.needed: list[str] = []
+        """The keys of the pieces that bring its broker back, in the order in which `restored` takes them."""
+        for data in stored:
+            piece = SnapshotPiece.read(data)
+            if piece.head.broker != broker:
+                raise CheckpointError(f"{piece.head} is stored; accepted are pieces of {broker!r}")
+            self._stored[_key(piece.head)] = piece.without_body()
+        for last in sorted((one.head for one in self._stored.values() if one.head.is_last), key=_position):
+            self._take_whole(last)
+
+    def begin(self, broker: Broker) -> None:
+        """Freeze a broker; or do nothing if a snapshot is being written, or one of the same position is whole."""
+        is_there = bool(self.needed) and broker.position == self.position
+        if self._unwritten is None and not is_there:
+            self._writing = broker.position
+            self._unwritten = freeze(broker).cut(self._ids_end())
+
+    def next_piece(self) -> tuple[str, bytes] | None:
+        """Write the next piece of the snapshot that was begun, and the key to store it under; None if there is none."""
+        if self._unstored is None and self._unwritten is not None:
+            self._unstored = next(self._unwritten)
+        return None if self._unstored is None else (_key(self._unstored.head), self._unstored.data)
+
+    def note_stored(self) -> bool:
+        """Note that the piece is stored which `next_piece` gave; tell whether its snapshot is whole by that."""
+        assert self._unstored is not None
+        piece, self._unstored = self._unstored, None
+        self._stored[_key(piece.head)] = piece.without_body()
+        if piece.head.is_last:
+            self._unwritten, self._writing = None, NOWHERE
+            self._take_whole(piece.head)
+        return piece.head.is_last
+
+    def useless(self) -> list[str]:
+        """Give up the pieces that nobody needs any more: keys to delete."""
+        needed = set(self.needed)
+        found = [key for key, one in self._stored.items() if key not in needed and one.head.position != self._writing]
+        for key in found:
+            del self._stored[key]
+        return found
+
+    def _take_whole(self, last: PieceHead) -> None:
+        """Let a snapshot be the one that counts, if all its pieces and all its ids are there."""
+        own: list[str] = []
+        before: SnapshotPiece | None = None
+        for number in range(1, last.number + 1):
+            key = _key(last, number)
+            piece = self._stored.get(key)
+            if piece is None or not piece.follows(before):
+                return
+            own.append(key)
+            before = piece
+        earlier = self._ids_before(own[0])
+        if earlier is not None:
+            self.position, self.needed = last.position, earlier + own
+
+    def _ids_before(self, key: str) -> list[str] | None:
+        """Find the pieces of earlier snapshots with the ids that one lacks; None if some are missing.
+
+        The same positions have the same ids, in whichever snapshot they were written.
+        """
+        ids = self._stored[key].head.ids
+        assert ids is not None
+        ending = {
+            one.head.ids.end: (other, one.head.ids)
+            for other, one in self._stored.items()
+            if one.head.ids is not None and one.head.ids.begin < one.head.ids.end
+        }
+        found: list[str] = []
+        begin = ids.begin
+        while begin > ids.oldest:
+            if begin not in ending:
+                return None
+            other, before = ending[begin]
+            found.append(other)
+            begin = before.begin
+        return found[::-1]
+
+    def _ids_end(self) -> int:
+        """The position up to which remembered ids are stored, for the newest whole snapshot."""
+        ranges = [self._stored[key].head.ids for key in self.needed]
+        return max((one.end for one in ranges if one is not None), default=0)
+
+
+def _position(head: PieceHead) -> int:
+    return head.position
+
+
+def _key(head: PieceHead, number: int | None = None) -> str:
+    """The key of a piece, or of another one of the same snapshot."""
+    return f"{head.position}/{head.number if number is None else number}"
+
+
 class Host:
     """Runs a broker: hands it its inputs, and its output to the outboxes."""
 
@@ -158,7 +285,12 @@ class Host:
                     outbox.clear()
             elif isinstance(one.item, Attached):
                 self._overrun.discard(one.item.client)
+        before = self.position
         step = self.broker.step(inputs)
+        for client in step.begun:
+            # On replay, the new life may have frames of its own already.
+            if client in self.outboxes and self.outboxes[client].covers <= before:
+                self.outboxes[client].clear()
         if self._is_output:
             self._ends.clear()
         self._ends.append(self.position)
@@ -188,22 +320,32 @@ class Host:
                 yield Room(name, is_full=False)
         for name in sorted(self.broker.clients - self._overrun):
             outbox = self.outboxes.get(name)
-            if outbox is not None and outbox.size_bytes > self._limits.client_bytes_max:
+            most = self._limits.for_client(is_durable=self.broker.peers[name].is_durable)
+            if outbox is not None and outbox.size_bytes > most:
                 self._overrun.add(name)
                 yield Overrun(name, len(outbox.frames))
 
     def replay(self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000)) -> Iterator[Step]:
-        """Step over inputs that may have been handled before, and hand over what peers do not have."""
+        """Step over inputs that may have been handled before, and hand over what peers do not have.
+
+        The last step has no input: it asks the store for what has no reply in the log, and no other step asks anything.
+        """
         has: Mapping[str, int] = {name: outbox.covers for name, outbox in self.outboxes.items()}
         ends = {end for outbox in self.outboxes.values() for end in outbox.ends if end > self.position}
-        for group in chain(_groups(inputs, ends, iter(sizes)), [()]):
-            step = self.step(group)
-            for send in step.sends:
-                if send.covers > has.get(send.to, 0):
-                    self.hand_over(send)
-            yield step
+        for group in _groups(inputs, ends, iter(sizes)):
+            # The log may have the reply: to write once more what was deleted since would bring it back.
+            yield replace(self._step_again(group, has), requests=())
+        self.broker.weaver.requests.ask_open()
+        yield self._step_again((), has)
         # The log may have said more of room than the snapshot.
         self._full = self._told_full()
+
+    def _step_again(self, inputs: Sequence[Input], has: Mapping[str, int]) -> Step:
+        step = self.step(inputs)
+        for send in step.sends:
+            if send.covers > has.get(send.to, 0):
+                self.hand_over(send)
+        return step
 
 
 def _groups(inputs: Sequence[Input], ends: set[int], sizes: Iterator[int]) -> Iterator[Sequence[Input]]:

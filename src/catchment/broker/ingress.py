@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from catchment.broker.limits import require_event_sizes
 from catchment.broker.recent_ids import RecentIds
 from catchment.model.errors import EventError
-from catchment.model.events import value_problem
+from catchment.model.events import DEDUPLICATION_US, value_problem
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 
-__all__ = ["DEDUPLICATION_US", "Accepted", "Ingress"]
+__all__ = ["Accepted", "Ingress"]
 
-DEDUPLICATION_US = 120_000_000
 FEW_IDS = 150
 """Up to so many, Python writes them quicker than Arrow."""
 NO_EVENTS = pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=["event_id"])
@@ -129,7 +129,8 @@ class Ingress:
             problem = value_problem(name, known.column(place))
             if problem is not None:
                 raise EventError(f"an event is refused: {problem}")
-        supplied = events.column(plan.event_id).cast(pa.string()) if plan.event_id is not None else None
+        supplied = None if plan.event_id is None else _typed("event_id", events.column(plan.event_id), pa.string())
+        require_event_sizes(known, supplied)
         # Nothing is remembered or counted before everything is known to be fine.
         fresh = self._fresh(supplied, came) if supplied is not None else None
         accepted = known.add_column(0, "event_id", self._ids(supplied, rows)).add_column(
@@ -200,6 +201,6 @@ def _typed(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     try:
         return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowException, UnicodeDecodeError):
         accepted = Type.of(kind).value
         raise EventError(f"attribute {name!r} is of type {column.type}; accepted is {accepted}") from None

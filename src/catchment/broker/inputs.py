@@ -58,7 +58,9 @@ class Attached(_Item, frozen=True):
     client: str
     incarnation: int = 1
     owner: str = ""
-    """Who may resume it."""
+    """Who may resume it, or begin another life of it."""
+    durable: bool = False
+    """Whether much may wait for it, while it is away or slow: up to `Limits.durable_bytes_max`."""
 
 
 class Parked(_Item, frozen=True):
@@ -149,7 +151,8 @@ class Outcome:
 
     kind: Literal["taken", "repeated", "premature", "stranger", "refused"]
     """Taken: it has had its effect. Repeated: it had it before. Premature: a frame before it is missing, so that it has
-    to be handed over again. Stranger: nobody of that name is known, or not in that life. Refused: it has no effect."""
+    to be handed over again. Stranger: nobody of that name is known, or not in that life. Refused: it has no effect; or
+    the broker failed on it, which is counted, and the reason says so."""
     reason: str = ""
 
 
@@ -198,3 +201,5 @@ class Step:
     traffic_by_advice: Traffic
     """Of that, by neighbour and advice: what it sent by the kind that it declared, and what rode along on messages of
     others as kind `ALONG`."""
+    begun: tuple[str, ...] = ()
+    """Clients that began a life in this step: what waits for an earlier one is for nobody."""

@@ -1,179 +1,142 @@
-"""All that a broker must remember, as bytes: a broker made from them goes on as if nothing had happened.
+"""Snapshots of a broker: frozen in one moment, written later, piece by piece; and the broker that they bring back.
 
-Called by the host of a broker: `remembered` now and then, `recalled` after a crash, when what came since is handed to
-the broker again. The same input gives the same frames with the same numbers, and receivers know them already.
+Called by the host of a broker, between two steps: `freeze` now and then, once all that came of the last step is handed
+over; `restored` after a crash. A broker that is brought back and is handed the same steps since then sends the same
+frames, byte by byte.
+
+Rule 1: every object that a broker remembers has one pair of methods: `saved()` gives a value that
+        `snapshot_coding` can write, and `restore(saved)` takes over such a value on a new object.
+Rule 2: `saved()` changes nothing and is cheap: it copies containers and shares what never changes, as filters, batches
+        and arrays that are only ever replaced. Whatever takes long is done when a piece is written.
+Rule 3: `restore(saved)` keeps no container of what it is given, nor changes an array: as long as an advice has not read
+        what it was given, the next snapshot has the same value.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-
 from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue, KnownSubscription
-from catchment.broker.broker import Broker, Settings, Waiting
-from catchment.broker.demands import demand_from_plain, demand_to_plain
-from catchment.broker.frames import FrameReader, FrameWriter
-from catchment.broker.ingress import DEDUPLICATION_US
-from catchment.broker.messages import Acknowledged, Confirmed, Told
+from catchment.broker.broker import Broker, Settings
 from catchment.broker.peers import Peer
-from catchment.broker.recent_ids import RecentIds
-from catchment.broker.routing import Routes
-from catchment.broker.store import StoreRequest
-from catchment.broker.unclaimed import UnclaimedMessage
-from catchment.model.coding import filter_from_plain, filter_to_plain
+from catchment.broker.recent_ids import Frozen, RecentIds
+from catchment.broker.snapshot_coding import SnapshotWriter, read_value
+from catchment.broker.snapshot_pieces import IdRange, PieceHead, SnapshotPiece, require_whole
 from catchment.model.errors import CheckpointError
+from catchment.model.events import DEDUPLICATION_US
 
-__all__ = ["recalled", "remembered"]
+__all__ = ["PIECE_BYTES_MAX", "Snapshot", "freeze", "restored"]
 
-FORMAT = 3
+PIECE_BYTES_MAX = 1_000_000
+BODY_BYTES, WORK_US = 100_000, 300
+"""A piece is written when it has so many bytes, or has taken about so long."""
 
 
-def remembered(broker: Broker) -> bytes:
-    open_requests = broker.weaver.requests.open.values()
-    plain = {
-        "format": FORMAT,
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A frozen view of one broker at one position of its input. What the broker does later does not show in it."""
+
+    broker: str
+    position: int
+    _saved: Mapping[str, Any] = field(repr=False)
+    _ids: Frozen = field(repr=False)
+
+    def pieces(self, ids_after: int = 0) -> Iterator[bytes]:
+        """Write the snapshot in pieces of at most 1 MB; each is worked out when it is asked for, in little time.
+
+        With `ids_after`, only remembered ids from that position on are written: a host gives the `ids.end` of the
+        newest piece with ids that it has, and keeps earlier pieces with ids as long as their `ids.end` is behind the
+        `ids.oldest` of this snapshot (`hosting.Snapshots` does so).
+        """
+        return (piece.data for piece in self.cut(ids_after))
+
+    def cut(self, ids_after: int = 0) -> Iterator[SnapshotPiece]:
+        """Give the pieces that `pieces` writes, one by one."""
+        before = b""
+        for number, (ids, is_last, body) in enumerate(self._bodies(ids_after), start=1):
+            piece = SnapshotPiece.of(PieceHead(self.broker, self.position, number, is_last, before, ids), body)
+            before = piece.checksum
+            yield piece
+
+    def _bodies(self, ids_after: int) -> Iterator[tuple[IdRange | None, bool, bytes]]:
+        for ids in self._ids.cut(BODY_BYTES, ids_after):
+            yield IdRange(ids.begin, ids.end, ids.oldest), False, ids.written()
+        body = b""
+        for part in SnapshotWriter(BODY_BYTES, WORK_US).parts(self._saved):
+            if body:
+                yield None, False, body
+            body = part
+        yield None, True, body
+
+
+def freeze(broker: Broker) -> Snapshot:
+    """Take a snapshot of a broker between two steps. That changes nothing about it."""
+    saved = {
         "name": broker.name,
         "incarnation": broker.incarnation,
         "neighbours": broker.neighbours,
         "now_us": broker.now_us,
         "position": broker.position,
         "counters": dict(broker.counters),
-        "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
-        "clients": sorted(broker.clients),
-        "subscribed": [[*key, *known] for key, known in broker.subscribed.items()],
-        "waiting": [
-            [one.peer, msgspec.msgpack.encode(one.answer), sorted(one.needs), one.subscription]
-            for one in broker.waiting
-        ],
-        "topics": {topic: _routes(routes) for topic, routes in broker.topics.items()},
-        "ingress": [broker.ingress.sequence, broker.ingress.repeated, list(broker.ingress.recent.frozen().pieces())],
-        "attached advice": broker.weaver.names,
-        "removed advice": sorted(broker.weaver.removed),
-        "advice": broker.weaver.states,
-        "saved by advice": broker.weaver.saved(),
-        "timers": [[*key, at_us] for key, at_us in broker.weaver.timers.items()],
-        "requests": [
-            broker.weaver.requests.last,
-            [[advice, one] for advice, one in open_requests],
-        ],
-        "requests as clients": broker.weaver.rounds.numbers,
-        "unclaimed": [
-            [one.until_us, one.sender, msgspec.msgpack.encode(one.message)] for one in broker.weaver.unclaimed.messages
-        ],
+        "peers": {name: peer.saved() for name, peer in broker.peers.items()},
+        "clients": frozenset(broker.clients),
+        "subscribed": dict(broker.subscribed),
+        "confirmations": broker.confirmations.saved(),
+        "topics": {topic: routes.saved() for topic, routes in broker.topics.items()},
+        "ingress": (broker.ingress.sequence, broker.ingress.repeated),
+        "weaver": broker.weaver.saved(),
     }
-    return msgspec.msgpack.encode(plain)
+    return Snapshot(broker.name, broker.position, saved, broker.ingress.recent.frozen())
 
 
-def recalled(
-    data: bytes,
+def restored(
+    pieces: Iterable[bytes],
     settings: Settings,
     advice: Iterable[Advice] = (),
     *,
     catalogue: Catalogue = NO_CATALOGUE,
 ) -> Broker:
-    """The broker that `remembered` was given, with the same settings, advice from the beginning, and catalogue.
+    """Make the broker that was frozen, with the same settings, advice from the beginning, and catalogue.
 
-    What was attached while it ran is made anew from the catalogue; what was removed stays so.
+    Given are all pieces of one snapshot, in their order, and before them the pieces with ids of earlier ones that it
+    needs. What was attached while the broker ran is made anew from the catalogue; what was removed stays so.
     """
-    plain: dict[str, Any] = msgspec.msgpack.decode(data)
-    if plain.get("format") != FORMAT:
-        raise CheckpointError(f"a broker's memory has the format {plain.get('format')}; accepted is {FORMAT}")
+    given = [SnapshotPiece.read(data) for data in pieces]
+    own = require_whole(given)
+    saved: dict[str, Any] = read_value(piece.body for piece in own if piece.head.ids is None)
     broker = Broker(
-        plain["name"],
-        plain["neighbours"],
+        saved["name"],
+        saved["neighbours"],
         settings,
-        _advice(plain, {one.name: one for one in advice}, catalogue),
+        _advice(saved["weaver"], {one.name: one for one in advice}, catalogue),
         catalogue=catalogue,
-        incarnation=plain["incarnation"],
+        incarnation=saved["incarnation"],
     )
-    broker.now_us, broker.position = plain["now_us"], plain["position"]
-    broker.counters = Counter(plain["counters"])
-    broker.peers = {name: _peer_from(peer) for name, peer in plain["peers"].items()}
-    broker.clients = set(plain["clients"])
-    broker.subscribed = {
-        (client, name): KnownSubscription(topic, sql) for client, name, topic, sql in plain["subscribed"]
-    }
-    broker.waiting = [
-        Waiting(peer, _answers.decode(answer), {(neighbour, change) for neighbour, change in needs}, subscription)
-        for peer, answer, needs, subscription in plain["waiting"]
-    ]
-    for topic, routes in plain["topics"].items():
-        _recall_routes(broker.routes(topic), routes)
-    broker.ingress.sequence, broker.ingress.repeated, ids = plain["ingress"]
+    broker.now_us, broker.position = saved["now_us"], saved["position"]
+    broker.counters = Counter(saved["counters"])
+    broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
+    broker.clients = set(saved["clients"])
+    broker.subscribed = {key: KnownSubscription(*known) for key, known in saved["subscribed"].items()}
+    broker.confirmations.restore(saved["confirmations"])
+    for topic, routes in saved["topics"].items():
+        broker.routes(topic).restore(routes)
+    broker.ingress.sequence, broker.ingress.repeated = saved["ingress"]
+    ids = [piece.body for piece in given if piece.head.ids is not None]
     broker.ingress.recent = RecentIds.restored(DEDUPLICATION_US, ids)
-    broker.weaver.states.update(plain["advice"])
-    broker.weaver.restore(plain["saved by advice"])
-    broker.weaver.timers = {(name, key): at_us for name, key, at_us in plain["timers"]}
-    last, open_requests = plain["requests"]
-    asked = [(name, msgspec.convert(request, StoreRequest)) for name, request in open_requests]
-    broker.weaver.requests.recall(last, {request.number: (name, request) for name, request in asked})
-    broker.weaver.removed = set(plain["removed advice"])
-    broker.weaver.rounds.numbers = plain["requests as clients"]
-    for until_us, sender, message in plain["unclaimed"]:
-        broker.weaver.unclaimed.recall(UnclaimedMessage(until_us, sender, _messages.decode(message)))
+    broker.weaver.restore(saved["weaver"])
     return broker
 
 
-def _advice(plain: Mapping[str, Any], given: Mapping[str, Advice], catalogue: Catalogue) -> list[Advice]:
-    """What was attached, in its order, and what is new since then."""
+def _advice(saved: Mapping[str, Any], given: Mapping[str, Advice], catalogue: Catalogue) -> list[Advice]:
+    """Give what was attached, in its order, and what is new since then."""
     found = []
-    for name in plain["attached advice"]:
+    for name in saved["attached"]:
         if name not in given and name not in catalogue:
             known = ", ".join(sorted({*given, *catalogue})) or "none"
-            raise CheckpointError(f"a broker's memory has the advice {name!r}; given are {known}")
+            raise CheckpointError(f"a snapshot has the advice {name!r}; given are {known}")
         found.append(given[name] if name in given else catalogue[name]())
-    known_names = {*plain["attached advice"], *plain["removed advice"]}
+    known_names = {*saved["attached"], *saved["removed"]}
     return found + [one for name, one in given.items() if name not in known_names]
-
-
-_messages = msgspec.msgpack.Decoder(Told)
-_answers = msgspec.msgpack.Decoder(Acknowledged | Confirmed)
-
-
-def _peer(peer: Peer) -> list[Any]:
-    schemas = [schema.serialize().to_pybytes() for schema in peer.reader.schemas.values()]
-    marks = [peer.is_full, peer.says_full, peer.told_full, peer.is_parked]
-    numbers = [peer.incarnation, peer.received, peer.sent, peer.changes]
-    return [
-        numbers, marks, peer.owner, [*peer.reader.schemas], schemas, sorted(peer.writer.named),
-        sorted(peer.unconfirmed), peer.topics,
-    ]  # fmt: skip
-
-
-def _peer_from(plain: list[Any]) -> Peer:
-    (incarnation, received, sent, changes), marks, owner, names, schemas, named, unconfirmed, topics = plain
-    known = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in schemas]
-    reader = FrameReader(dict(zip(names, known, strict=True)))
-    peer = Peer(incarnation, received, sent, reader, FrameWriter(set(named)), changes, set(unconfirmed))
-    peer.is_full, peer.says_full, peer.told_full, peer.is_parked = marks
-    peer.owner, peer.topics = owner, topics
-    return peer
-
-
-def _routes(routes: Routes) -> list[Any]:
-    return [
-        sorted(routes.advertisers),
-        sorted(routes.advertised_to),
-        {peer: [demand_to_plain(one) for one in demands] for peer, demands in routes.demands.items()},
-        [[*key, demand_to_plain(demand), columns] for key, (demand, columns) in routes.subscriptions.items()],
-        {peer: [demand_to_plain(one) for one in summary.sent] for peer, summary in routes.summaries.items()},
-        [[*key, filter_to_plain(condition)] for key, condition in routes.watched.items()],
-    ]
-
-
-def _recall_routes(routes: Routes, plain: list[Any]) -> None:
-    advertisers, advertised_to, demands, subscriptions, sent, watched = plain
-    routes.advertisers, routes.advertised_to = set(advertisers), set(advertised_to)
-    routes.restore(
-        {peer: [demand_from_plain(one) for one in several] for peer, several in demands.items()},
-        {
-            (client, name): (demand_from_plain(demand), None if columns is None else tuple(columns))
-            for client, name, demand, columns in subscriptions
-        },
-        {peer: tuple(demand_from_plain(one) for one in several) for peer, several in sent.items()},
-        {(advice, number): filter_from_plain(condition) for advice, number, condition in watched},
-    )

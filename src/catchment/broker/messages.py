@@ -140,6 +140,8 @@ class Acknowledged(_Message, frozen=True):
     request: int
     dropped: tuple[str, ...] = ()
     """Ids of published events that came too late for windows that are closed: they went nowhere."""
+    is_last: bool = True
+    """Whether it answers the request: ids that do not fit into one message come in several, and the last one does."""
 
     def __str__(self) -> str:
         return f"acknowledged #{self.request}" + f" but for {' '.join(self.dropped)}" * bool(self.dropped)

@@ -11,11 +11,15 @@ from catchment.broker import messages as m
 from catchment.broker.demands import Demand, require_fitting
 from catchment.broker.joining import Joined
 from catchment.model.errors import CatchmentError
+from catchment.model.schema import Type
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
 __all__ = ["HANDLERS", "confirm", "forward"]
+
+UNFITTING = "batches that do not fit their topic"
+_ALWAYS_THERE = (("event_id", pa.string()), ("ts", Type.TIMESTAMP.arrow))
 
 
 def _advertised(broker: Broker, message: m.Advertised, neighbour: str) -> None:
@@ -55,34 +59,46 @@ def _subscribed(broker: Broker, message: m.Subscribed, neighbour: str) -> None:
 def forward(broker: Broker, topic: str, joined: Joined) -> None:
     """Forward the events of messages that came from one neighbour."""
     if _is_known(broker, topic):
-        messages = [one.message for one in joined.parts]
-        events = pa.concat_batches([one.events for one in messages]) if len(messages) > 1 else messages[0].events
-        broker.weaver.notes = joined.notes()
+        fitting = Joined(joined.side, [one for one in joined.parts if _are_events(one.message.events)])
+        if len(fitting.parts) < len(joined.parts):
+            broker.counters[UNFITTING] += len(joined.parts) - len(fitting.parts)
+        batches = [one.message.events for one in fitting.parts]
+        if not batches:
+            return
+        events = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        broker.weaver.notes = fitting.notes()
         try:
             broker.forward(topic, events, joined.side)
         except CatchmentError:
             # The broker where they came in has checked them: this one was not said by a broker of ours.
-            broker.counters["batches that do not fit their topic"] += 1
+            broker.counters[UNFITTING] += 1
         finally:
             broker.weaver.notes = None
 
 
+def _are_events(events: pa.RecordBatch) -> bool:
+    """Whether there are any, each with what every event has: an id and a time."""
+    for name, kind in _ALWAYS_THERE:
+        place = events.schema.get_field_index(name)
+        if place < 0:
+            return False
+        column = events.column(place)
+        if column.type != kind or column.null_count:
+            return False
+    return bool(events.num_rows)
+
+
 def _confirmed(broker: Broker, message: m.Confirmed, neighbour: str) -> None:
-    if message.change not in broker.peers[neighbour].unconfirmed:
+    if not confirm(broker, neighbour, message.change):
         broker.counters["confirmations of what was never asked"] += 1
-        return
-    confirm(broker, neighbour, message.change)
 
 
-def confirm(broker: Broker, neighbour: str, change: int) -> None:
-    """Give the answers that waited for a change alone."""
-    broker.peers[neighbour].unconfirmed.remove(change)
-    for one in broker.waiting:
-        one.needs.discard((neighbour, change))
-    ready = [one for one in broker.waiting if not one.needs]
-    broker.waiting = [one for one in broker.waiting if one.needs]
-    for one in ready:
+def confirm(broker: Broker, neighbour: str, change: int) -> bool:
+    """Give the answers that waited for a change alone; whether anybody had asked for its confirmation."""
+    due = broker.confirmations.confirm(neighbour, change)
+    for one in due or ():
         broker.answer(one)
+    return due is not None
 
 
 def _told(broker: Broker, message: m.Told, neighbour: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from catchment.broker.frames import Envelope, FrameReader, FrameWriter
 from catchment.broker.inputs import TAKEN, Outcome
@@ -24,9 +25,6 @@ class Peer:
     sent: int = 0
     reader: FrameReader = field(default_factory=FrameReader)
     writer: FrameWriter = field(default_factory=FrameWriter)
-    changes: int = 0
-    """How many changes it was told."""
-    unconfirmed: set[int] = field(default_factory=set)
     is_full: bool = False
     """Of a neighbour: what is parked for it has reached its limit."""
     says_full: bool = False
@@ -34,6 +32,8 @@ class Peer:
     told_full: bool = False
     """Of a neighbour: it knows that there is no room on the sides beyond this broker."""
     owner: str = ""
+    is_durable: bool = False
+    """Of a client: whether its limit of what may wait for it is that of durable ones."""
     is_parked: bool = False
     topics: dict[str, int] = field(default_factory=dict)
     """Of a client, what it advertises, and by which request."""
@@ -53,3 +53,16 @@ class Peer:
     def begin(self, incarnation: int) -> None:
         """Begin a new life: frames count from 1 again, and no schema is known."""
         self.incarnation, self.received, self.reader = incarnation, 0, FrameReader()
+
+    def saved(self) -> tuple[Any, ...]:
+        return (
+            self.incarnation, self.received, self.sent, dict(self.reader.schemas), frozenset(self.writer.named),
+            self.is_full, self.says_full, self.told_full, self.owner, self.is_durable, self.is_parked,
+            dict(self.topics),
+        )  # fmt: skip
+
+    @classmethod
+    def restored(cls, saved: list[Any]) -> Peer:
+        incarnation, received, sent, schemas, named, *others = saved
+        reader, writer = FrameReader(schemas), FrameWriter(set(named))
+        return cls(incarnation, received, sent, reader, writer, *others)

@@ -200,6 +200,10 @@ class Frozen:
 
     def pieces(self, max_bytes: int = 1_000_000, after: int = 0) -> Iterator[bytes]:
         """Write the ids as pieces; with `after`, the end of an earlier snapshot, only those that came since."""
+        return (piece.written() for piece in self.cut(max_bytes, after))
+
+    def cut(self, max_bytes: int, after: int) -> Iterator[Piece]:
+        """Give the pieces that `pieces` writes, one by one."""
         if max_bytes < PIECE_BYTES_MIN or after > self.end:
             raise ConfigurationError(
                 f"pieces of {max_bytes} bytes are to be written after position {after}; "
@@ -209,7 +213,7 @@ class Frozen:
         begin = max(after, self.oldest)
         for at in range(begin, max(self.end, begin + 1), count_max):
             end = min(at + count_max, self.end)
-            yield Piece(at, end, self.oldest, self.latest_us, self.window_us, self._stored(at, end)).written()
+            yield Piece(at, end, self.oldest, self.latest_us, self.window_us, self._stored(at, end))
 
     def _stored(self, begin: int, end: int) -> Array:
         """Copy the digests and times of positions."""

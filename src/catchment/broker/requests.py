@@ -10,6 +10,7 @@ from catchment.broker.advice import KnownSubscription
 from catchment.broker.demands import Demand
 from catchment.broker.frames import require_sendable
 from catchment.broker.joining import Published
+from catchment.broker.limits import require_name, require_sql, shortened
 from catchment.broker.peers import HERE
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.filter import NO_EVENT
@@ -26,14 +27,14 @@ TIME_US_MAX = 2**62
 def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], subscription: str = "") -> None:
     """Acknowledge a request once all has taken effect that it set off; or say why it has none."""
     try:
-        waiting = sum(one.peer == client for one in broker.waiting)
+        waiting = broker.confirmations.waiting_count(client)
         if waiting >= broker.settings.requests_max:
             raise ConfigurationError(
                 f"{waiting} requests of {client!r} wait for their answers; accepted are {broker.settings.requests_max}"
             )
         act()
     except CatchmentError as error:
-        broker.send(client, m.Refused(request, str(error)))
+        broker.send(client, m.Refused(request, shortened(str(error))))
         return
     broker.when_confirmed(client, m.Acknowledged(request), subscription)
 
@@ -62,6 +63,8 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
     def act() -> None:
         if (client, message.name) in broker.subscribed:
             raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
+        require_name("a subscription", message.name)
+        require_sql(message.name, message.sql)
         query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
         require_sendable(query.topic, query.where)
         demand: Demand | None = query.where
@@ -136,7 +139,7 @@ def publish(broker: Broker, topic: str, parts: Sequence[Published]) -> None:
         assert isinstance(one.message, m.PublishEvents)
         request = one.message.request
         if number in refused:
-            broker.send(one.sender, m.Refused(request, refused[number]))
+            broker.send(one.sender, m.Refused(request, shortened(refused[number])))
         else:
             broker.send(one.sender, m.Acknowledged(request, tuple(dropped.get(number, ()))))
     if events.num_rows:
@@ -175,8 +178,7 @@ def _require_advertised(broker: Broker, topic: str, client: str) -> None:
 
 def _require_acknowledged(broker: Broker, topic: str, client: str) -> None:
     """Until then some broker may not know whom to ask, and events would pass its subscribers by."""
-    answer = m.Acknowledged(broker.peers[client].topics[topic])
-    if any(one.peer == client and one.answer == answer for one in broker.waiting):
+    if broker.confirmations.is_waiting(client, broker.peers[client].topics[topic]):
         raise ConfigurationError(
             f"the advertisement of topic {topic!r} is not acknowledged yet; accepted are events that come after that"
         )

@@ -31,7 +31,7 @@ class Rounds:
         self.numbers: dict[str, int] = {}
         """By advice, the number of its last request."""
         self._asked: list[tuple[str, Any]] = []
-        self._answers: list[tuple[str, m.Message, str]] = []
+        self._answers: list[tuple[str, m.Acknowledged | m.Confirmed, str]] = []
         self._heard: list[tuple[str, m.Message]] = []
         self._unsettled: dict[str, None] = {}
         self._is_running = False
@@ -50,11 +50,16 @@ class Rounds:
         """The broker has something for an advice."""
         self._heard.append((client.removeprefix(OWN), message))
 
-    def put_off(self, peer: str, answer: m.Message, subscription: str) -> bool:
+    def put_off(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str) -> bool:
         """Whether an answer has to wait for what the requests of advice lead to."""
         if self._is_running:
             self._answers.append((peer, answer, subscription))
         return self._is_running
+
+    def answers_for(self, peer: str) -> list[m.Message]:
+        """Answers to a peer that wait for what requests of advice lead to, or that an advice will get."""
+        heard = [message for advice, message in self._heard if OWN + advice == peer]
+        return [answer for to, answer, _ in self._answers if to == peer] + heard
 
     def forget(self, advice: str) -> None:
         """An advice is no more."""

@@ -20,6 +20,7 @@ from catchment.broker.demands import AskedQuestion, Demand, in_order
 from catchment.broker.summaries import DemandSummary, Summary
 from catchment.matching import Matcher
 from catchment.matching.poset import Shift
+from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 
@@ -91,8 +92,24 @@ class Matched:
             self.watched,
         )
 
+    def require_within(self, row_count: int) -> None:
+        """Raise if this says nothing sensible of a batch of so many rows."""
+        watched = [one for pair in self.watched.values() for one in pair[:1]]
+        for rows in (*self.neighbours.values(), *(of.rows for of in self.clients.values()), *watched):
+            if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu":
+                raise TypeError(f"rows are {str(rows)[:40]}; accepted are arrays of integers")
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < row_count:
+                raise TypeError(f"rows go from {rows.min()} to {rows.max()}; the batch has {row_count}")
+
     def note(self, advice: str, neighbour: str, columns: Mapping[str, pa.Array]) -> None:
-        """Let the events that go to a neighbour carry columns of an advice."""
+        """Let the events that go to a neighbour carry columns of an advice: a value for each of them."""
+        rows = len(self.neighbours.get(neighbour, ()))
+        for name, column in columns.items():
+            if len(column) != rows:
+                raise ConfigurationError(
+                    f"advice {advice!r} notes {len(column)} values {name!r}; accepted are {rows}, one for each event "
+                    f"that goes to {neighbour!r}"
+                )
         self.notes.setdefault(neighbour, {}).update({f"{advice}/{name}": column for name, column in columns.items()})
 
 
@@ -148,7 +165,8 @@ class Routes:
         return self._spread(demand, client, added=False)
 
     def watch(self, advice: str, number: int, condition: Filter) -> None:
-        """Match a filter of an advice besides; nobody is told of it."""
+        """Match a filter of an advice besides, in place of the one it had under this number; nobody is told of it."""
+        self.unwatch(advice, number)
         self.watched[advice, number] = condition
         self._begin_matching((_WATCHED, (advice, number)), condition)
 
@@ -156,6 +174,11 @@ class Routes:
         condition = self.watched.pop((advice, number), None)
         if condition is not None:
             self._end_matching((_WATCHED, (advice, number)), condition)
+
+    def unwatch_all(self, advice: str) -> None:
+        """Match no filter of an advice any more."""
+        for name, number in [key for key in self.watched if key[0] == advice]:
+            self.unwatch(name, number)
 
     # The advice that answers questions has them matched by `watch`, once for all peers that ask them.
 
@@ -192,25 +215,30 @@ class Routes:
         found = [one for peer, demands in self.demands.items() if peer != neighbour for one in demands]
         return found + [demand for demand, _ in self.subscriptions.values()]
 
-    def restore(
-        self,
-        demands: Mapping[str, Iterable[Demand]],
-        subscriptions: Mapping[tuple[str, str], tuple[Demand, tuple[str, ...] | None]],
-        sent: Mapping[str, tuple[Demand, ...]],
-        watched: Mapping[tuple[str, int], Filter],
-    ) -> None:
-        """Become what routes were that had and had sent this; called on empty ones."""
-        for neighbour, several in demands.items():
+    def saved(self) -> dict[str, Any]:
+        return {
+            "advertisers": frozenset(self.advertisers),
+            "advertised_to": frozenset(self.advertised_to),
+            "demands": {neighbour: tuple(demands) for neighbour, demands in self.demands.items()},
+            "subscriptions": dict(self.subscriptions),
+            "watched": dict(self.watched),
+            "summaries": {neighbour: summary.saved() for neighbour, summary in self.summaries.items()},
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what other routes had; called on empty ones."""
+        self.advertisers, self.advertised_to = set(saved["advertisers"]), set(saved["advertised_to"])
+        for neighbour, several in saved["demands"].items():
             for demand in several:
                 self.demands[neighbour][demand] = None
                 self._begin_matching((neighbour, demand), demand)
-        for (client, name), (demand, columns) in subscriptions.items():
-            self.subscriptions[client, name] = (demand, columns)
+        for (client, name), (demand, columns) in saved["subscriptions"].items():
+            self.subscriptions[client, name] = demand, None if columns is None else tuple(columns)
             self._begin_matching((client, name), demand)
-        for (advice, number), condition in watched.items():
+        for (advice, number), condition in saved["watched"].items():
             self.watch(advice, number, condition)
         for neighbour, summary in self.summaries.items():
-            summary.restore(self.demands_beside(neighbour), sent[neighbour])
+            summary.restore(saved["summaries"][neighbour], self.demands_beside(neighbour))
 
     # -- advertisements -------------------------------------------------------------------------------------------
 

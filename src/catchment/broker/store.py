@@ -11,6 +11,7 @@ Rule 3: a request may reach the store more than once, when its reply was lost or
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -107,6 +108,16 @@ class Requests:
         taken, self._untaken = self._untaken, []
         return tuple(self.open[number][1] for number in taken if number in self.open)
 
-    def recall(self, last: int, open_requests: dict[int, tuple[str, StoreRequest]]) -> None:
+    def saved(self) -> tuple[Any, ...]:
+        return self.last, tuple(self.open.values())
+
+    def restore(self, saved: list[Any]) -> None:
         """Go on after a crash: everything without a reply is asked again."""
-        self.last, self.open, self._untaken = last, open_requests, sorted(open_requests)
+        self.last, open_requests = saved
+        several = [(advice, msgspec.convert(one, StoreRequest)) for advice, one in open_requests]
+        self.open = {request.number: (advice, request) for advice, request in several}
+        self.ask_open()
+
+    def ask_open(self) -> None:
+        """Ask everything again that has no reply."""
+        self._untaken = sorted(self.open)

@@ -26,8 +26,11 @@ class Summary(Protocol):
 
     def remove(self, condition: Filter) -> Shift[Filter]: ...
 
-    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
-        """Become what a summary was that had these filters and had sent these; called on an empty one."""
+    def saved(self) -> tuple[Filter, ...]:
+        """Give what its filters alone do not say."""
+
+    def restore(self, saved: Iterable[Filter], filters: Iterable[Filter]) -> None:
+        """Become what a summary of these filters was that gave this; called on an empty one."""
 
     @property
     def sent(self) -> tuple[Filter, ...]: ...
@@ -54,7 +57,10 @@ class Each:
         del self._count[condition]
         return Shift((), (condition,))
 
-    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
+    def saved(self) -> tuple[Filter, ...]:
+        return ()
+
+    def restore(self, saved: Iterable[Filter], filters: Iterable[Filter]) -> None:
         for condition in filters:
             self.add(condition)
 
@@ -75,8 +81,12 @@ class Covering:
     def remove(self, condition: Filter) -> Shift[Filter]:
         return self._poset.delete(condition) if condition != NO_EVENT else Shift()
 
-    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
+    def saved(self) -> tuple[Filter, ...]:
+        return self._poset.roots
+
+    def restore(self, saved: Iterable[Filter], filters: Iterable[Filter]) -> None:
         # Of filters that cover each other the one that was sent has to come first.
+        sent = set(saved)
         for condition in sorted(filters, key=lambda one: one not in sent):
             self.add(condition)
 
@@ -107,10 +117,13 @@ class Bound:
             return Shift()
         return Shift(*((() if one == NO_EVENT else (one,)) for one in (bound, before)))
 
-    def restore(self, filters: Iterable[Filter], sent: tuple[Filter, ...]) -> None:
-        self._each.restore(filters, sent)
+    def saved(self) -> tuple[Filter, ...]:
+        return self.sent
+
+    def restore(self, saved: Iterable[Filter], filters: Iterable[Filter]) -> None:
+        self._each.restore((), filters)
         # A bound that grew step by step may be wider than one made at once, and it is what the neighbour knows.
-        self._bound = sent[0] if sent else NO_EVENT
+        (self._bound,) = [*saved] or [NO_EVENT]
 
     @property
     def sent(self) -> tuple[Filter, ...]:
@@ -149,10 +162,12 @@ class DemandSummary:
             self._questions[demand.question] = left
         return _changed(demand, tuple(before), tuple(left))
 
-    def restore(self, demands: Iterable[Demand], sent: Iterable[Demand]) -> None:
-        """Become what a summary was that had these demands, of which it had sent some; called on an empty one."""
-        filters = [one for one in demands if not isinstance(one, AskedQuestion)]
-        self._filters.restore(filters, tuple(one for one in sent if not isinstance(one, AskedQuestion)))
+    def saved(self) -> tuple[Filter, ...]:
+        return self._filters.saved()
+
+    def restore(self, saved: Iterable[Filter], demands: Iterable[Demand]) -> None:
+        """Become what a summary of these demands was that gave this; called on an empty one."""
+        self._filters.restore(saved, [one for one in demands if not isinstance(one, AskedQuestion)])
         for one in demands:
             if isinstance(one, AskedQuestion):
                 self.add(one)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from catchment.broker.messages import Told
 
@@ -26,7 +29,7 @@ class UnclaimedMessage:
 
     @property
     def size_bytes(self) -> int:
-        return len(self.message.body) + OVERHEAD_BYTES
+        return len(self.message.body) + len(self.message.advice) + OVERHEAD_BYTES
 
 
 class Unclaimed:
@@ -41,12 +44,19 @@ class Unclaimed:
         one = UnclaimedMessage(now_us + UNCLAIMED_US, sender, message)
         if self.size_bytes + one.size_bytes > UNCLAIMED_BYTES_MAX:
             return False
-        self.recall(one)
+        self._keep(one)
         return True
 
-    def recall(self, one: UnclaimedMessage) -> None:
+    def _keep(self, one: UnclaimedMessage) -> None:
         self.messages.append(one)
         self.size_bytes += one.size_bytes
+
+    def saved(self) -> tuple[UnclaimedMessage, ...]:
+        return tuple(self.messages)
+
+    def restore(self, saved: list[Any]) -> None:
+        for one in saved:
+            self._keep(msgspec.convert(one, UnclaimedMessage))
 
     @property
     def due_us(self) -> int | None:

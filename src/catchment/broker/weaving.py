@@ -20,8 +20,10 @@ import pyarrow as pa
 from catchment.broker.advice import JOINPOINTS, OWN, VALUE_BYTES_MAX, Advice, At, Catalogue, Reply
 from catchment.broker.demands import AskedQuestion
 from catchment.broker.inputs import TAKEN, Outcome
+from catchment.broker.limits import require_name, shortened
 from catchment.broker.messages import Confirmed, Extras, Told
 from catchment.broker.rounds import Rounds
+from catchment.broker.routing import Before, Matched
 from catchment.broker.store import Requests, StoreReply
 from catchment.broker.unclaimed import Unclaimed
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -57,6 +59,8 @@ class Weaver:
         self._own: dict[str, Callable[..., Any]] = {name: getattr(broker, f"own_{name}") for name in JOINPOINTS}
         self.states: dict[str, dict[str, Any]] = {}
         self.timers: dict[tuple[str, str], int] = {}
+        self.timers_until_us: int | None = None
+        """While timers are called before an input, its time."""
         self.requests = Requests()
         self.rounds = Rounds(broker, self._react_by_name)
         self.unclaimed = Unclaimed()
@@ -79,7 +83,8 @@ class Weaver:
 
     def _attach(self, advice: Advice) -> None:
         """Add an advice behind those that are there."""
-        if not advice.name or advice.name in self._advice:
+        require_name("an advice", advice.name)
+        if advice.name in self._advice:
             raise ConfigurationError(f"an advice is named {advice.name!r}; accepted is a name that no other one has")
         for name in vars(type(advice)):
             if not name.startswith("_") and not hasattr(Advice, name):
@@ -123,6 +128,8 @@ class Weaver:
         if OWN + name in self._broker.clients:
             self._broker.drop_client(OWN + name)
         del self._advice[name], self.states[name]
+        for routes in self._broker.topics.values():
+            routes.unwatch_all(name)
         for chain in self._chains.values():
             chain[:] = [one for one in chain if one is not advice]
         self.timers = {key: at_us for key, at_us in self.timers.items() if key[0] != name}
@@ -159,19 +166,48 @@ class Weaver:
             return self._own[joinpoint](*arguments, **own)
         advice = chain[place]
         results: list[Any] = []
+        errors: list[Exception] = []
 
         def proceed(*replaced: Any) -> Any:
-            results.append(self._invoke(joinpoint, chain, place + 1, replaced or arguments, own))
+            try:
+                results.append(self._invoke(joinpoint, chain, place + 1, replaced or arguments, own))
+            except Exception as error:
+                if not replaced:
+                    # The broker's own step failed on what it was given: no advice is to blame.
+                    errors.append(error)
+                raise
             return results[-1]
 
         at = self._at(advice)
         try:
             found = getattr(advice, joinpoint)(at, proceed, *arguments)
+            self._require_returned(joinpoint, found, arguments)
         except Exception as error:  # whatever an advice raises, the broker goes on
+            if any(one is error for one in errors):
+                raise
             self._fail(advice, joinpoint, error)
             return results[-1] if results else proceed()
-        _carry_out(at)
+        self._carry_out(advice, joinpoint, at)
         return found
+
+    def _require_returned(self, where: str, found: Any, arguments: tuple[Any, ...]) -> None:
+        """Raise if an advice returned something that the broker cannot go on with."""
+        if where == "pub_match":
+            if not isinstance(found, Matched):
+                raise TypeError(f"it returned {_shown(found)}; accepted is a Matched")
+            found.require_within(arguments[1].num_rows)
+        elif where in ("sub_add", "sub_del") and found is not None:
+            there = self._broker.neighbours
+            if not isinstance(found, Mapping) or not all(
+                name in there and isinstance(before, Before) for name, before in found.items()
+            ):
+                raise TypeError(f"it returned {_shown(found)}; accepted is a Before by neighbour, or None")
+        elif where == "on_publish" and found is not None:
+            rows = arguments[1].num_rows
+            if not isinstance(found, np.ndarray) or found.dtype != np.bool_ or found.shape != (rows,):
+                raise TypeError(f"it returned {_shown(found)}; accepted is an array of {rows} booleans, or None")
+        elif where == "on_subscribe" and not isinstance(found, AskedQuestion | None):
+            raise TypeError(f"it returned {_shown(found)}; accepted is an AskedQuestion, or None")
 
     def deliver(self, message: Told, sender: str) -> None:
         """A message of an advice has come; it is confirmed once it has had its effect, or has none."""
@@ -223,7 +259,9 @@ class Weaver:
         except Exception as error:
             self._fail(advice, "on_request", error)
             raise ConfigurationError(f"advice {name!r} failed: {_said(error)}") from None
-        _carry_out(at)
+        problem = self._carry_out(advice, "on_request", at)
+        if problem is not None:
+            raise ConfigurationError(f"advice {name!r} failed: {_said(problem)}")
 
     def happened(self, where: str, *what: Any) -> None:
         """Let every advice hear of something."""
@@ -261,13 +299,25 @@ class Weaver:
         at = self._at(advice)
         try:
             found = getattr(advice, where)(at, *arguments)
+            self._require_returned(where, found, arguments)
         except Exception as error:
             if where == "on_subscribe" and isinstance(error, CatchmentError):
                 raise
             self._fail(advice, where, error)
             return None
-        _carry_out(at)
+        self._carry_out(advice, where, at)
         return found
+
+    def _carry_out(self, advice: Advice, where: str, at: At) -> Exception | None:
+        """Do what an advice asked for; what cannot be done is left out and reported, and the last error returned."""
+        problem = None
+        for act in at.asked:
+            try:
+                act()
+            except Exception as error:
+                self._fail(advice, where, error)
+                problem = error
+        return problem
 
     def _react_by_name(self, name: str, where: str, *arguments: Any) -> None:
         self._react(self._advice[name], where, *arguments)
@@ -284,21 +334,51 @@ class Weaver:
 
     def _fail(self, advice: Advice, where: str, error: Exception) -> None:
         self._broker.counters["failures of advice"] += 1
-        self.failures.append(Failure(advice.name, where, _said(error), self._broker.now_us))
+        self.failures.append(Failure(advice.name, where, shortened(_said(error)), self._broker.now_us))
 
     def sizes(self) -> dict[str, int]:
-        return {what: size for advice in self._advice.values() for what, size in advice.sizes().items()}
+        found: dict[str, int] = {}
+        for advice in self._advice.values():
+            try:
+                found.update({str(what): int(size) for what, size in advice.sizes().items()})
+            except Exception as error:
+                self._fail(advice, "sizes", error)
+        return found
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        """What advice remembers in ways of its own."""
-        found = {name: advice.saved() for name, advice in self._advice.items()}
-        return {name: value for name, value in found.items() if value is not None}
+        """Give what advice remembers and waits for; `At.state` is encoded at once, as advice may change all of it."""
+        own = {name: self._saved_by(advice) for name, advice in self._advice.items()}
+        return {
+            "attached": self.names,
+            "removed": frozenset(self.removed),
+            "states": msgspec.Raw(msgspec.msgpack.encode(self.states)),
+            "own": {name: value for name, value in own.items() if value is not None},
+            "timers": dict(self.timers),
+            "requests": self.requests.saved(),
+            "rounds": dict(self.rounds.numbers),
+            "unclaimed": self.unclaimed.saved(),
+        }
+
+    def _saved_by(self, advice: Advice) -> Any:
+        """What an advice remembers in ways of its own; one that raises is reported, and has nothing to remember."""
+        try:
+            return advice.saved()
+        except Exception as error:
+            self._fail(advice, "saved", error)
+            return None
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        for name, value in saved.items():
-            self._advice[name].restore(value)
+        """Take over what another one had; called on a new one with the same advice attached."""
+        self.removed = set(saved["removed"])
+        self.states.update(saved["states"])
+        for name, value in saved["own"].items():
+            self._advice[name].restore(self._at(self._advice[name]), value)
+        self.timers = saved["timers"]
+        self.requests.restore(saved["requests"])
+        self.rounds.numbers = saved["rounds"]
+        self.unclaimed.restore(saved["unclaimed"])
 
     # -- timers ---------------------------------------------------------------------------------------------------
 
@@ -307,6 +387,12 @@ class Weaver:
         if self.unclaimed.due_us is not None:
             due.append(self.unclaimed.due_us)
         return min(due, default=None)
+
+    def set_timer(self, advice: str, key: str, at_us: int) -> None:
+        """Call an advice at a time; a timer call that asks for now or the past waits until after the input."""
+        if self.timers_until_us is not None and at_us <= self._broker.now_us:
+            at_us = self.timers_until_us + 1
+        self.timers[advice, key] = at_us
 
     def wake(self) -> None:
         """Call all whose time has come, in the order of their times."""
@@ -327,16 +413,15 @@ def _has(advice: Advice, where: str) -> bool:
     return getattr(type(advice), where) is not getattr(Advice, where)
 
 
-def _carry_out(at: At) -> None:
-    for act in at.asked:
-        act()
-
-
 def _decoded(body: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(body)
     except Exception as error:  # a peer may send anything
         raise ConfigurationError(f"a value does not decode: {_said(error)[:200]}; accepted is MessagePack") from None
+
+
+def _shown(value: Any) -> str:
+    return f"{str(value)[:40]!r} of type {type(value).__name__}"
 
 
 def _said(error: Exception) -> str:

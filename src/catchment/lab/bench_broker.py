@@ -4,6 +4,8 @@ Three brokers in a chain: publishers are at the first (ingress), ten subscribers
 handed frames as bytes and gives frames as bytes. Its steps are timed alone, one broker after the other, and divided by
 the events that reach it. A round is ten seconds of event time, or two where events come alone: five windows of every
 aggregate subscription close in it, or one. The best round counts.
+
+Besides, how long taking a snapshot holds each of them up: to freeze it, and to write the piece that takes longest.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.inputs import Input, Received, Step
+from catchment.broker.memory import freeze
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Subscription
@@ -33,7 +36,7 @@ from catchment.simulation.options import Options
 from catchment.simulation.world import World
 from catchment.stages import Active, compile_plan, partials_of
 
-__all__ = ["BATCHES", "KINDS", "QUICK", "SIZES", "Measured", "print_report", "run"]
+__all__ = ["BATCHES", "CHOICES", "KINDS", "QUICK", "SIZES", "Measured", "MeasuredSnapshot", "print_report", "run"]
 
 TOPIC = "readings"
 SCHEMA = Schema(
@@ -62,6 +65,8 @@ SIZES, BATCHES = (100, 1_000), (1, 100, 1_000)
 PLACEMENTS = ("late", "early", "adaptive", "cover")
 KINDS = ("regular", *PLACEMENTS, "waiting")
 """Of subscriptions; `waiting` is regular ones and frames with one event each that wait together."""
+SNAPSHOTS = "snapshots"
+CHOICES = (*KINDS, SNAPSHOTS)
 WAITING = 1_000
 EVENTS_PER_S, WARM_S = 1_000, 24
 ROUND_S, SINGLES_S = 10, 2
@@ -88,6 +93,11 @@ WANTED_AGGREGATE = {
     (1_000, 1): 600.0, (1_000, 100): 25.0, (1_000, 1_000): 5.0,
 }  # fmt: skip
 WANTED_WAITING = 30.0
+SNAPSHOT_IDS = 100_000
+"""Remembered ids in a snapshot."""
+SNAPSHOT_ROUNDS = 5
+WANTED_SNAPSHOT_MS = 2.0
+"""For which a snapshot may hold a broker up at most, at 1,000 subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +125,29 @@ class Measured:
         return None if self.wanted_us is None else self.us <= self.wanted_us
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredSnapshot:
+    """How long a snapshot of one broker holds it up, in CPU milliseconds. Half of all subscriptions aggregate."""
+
+    subscriptions: int
+    broker: str
+    """Its place in the chain."""
+    ids: int
+    freeze_ms: float
+    piece_ms: float
+    """Of the piece that takes longest."""
+    pieces: int
+    bytes: int
+    wanted_ms: float | None
+
+    @property
+    def passes(self) -> bool | None:
+        return None if self.wanted_ms is None else max(self.freeze_ms, self.piece_ms) <= self.wanted_ms
+
+
 def run(
     *,
-    only: Sequence[str] = KINDS,
+    only: Sequence[str] = CHOICES,
     sizes: Sequence[int] = SIZES,
     batches: Sequence[int] = BATCHES,
     rounds: int | None = None,
@@ -126,15 +156,22 @@ def run(
 ) -> dict[str, Any]:
     """Measure everything that is chosen; a dictionary that JSON can hold."""
     for one in only:
-        if one not in KINDS:
-            raise ConfigurationError(f"only is {one!r}; accepted are {', '.join(KINDS)}")
+        if one not in CHOICES:
+            raise ConfigurationError(f"only is {one!r}; accepted are {', '.join(CHOICES)}")
     measured: list[Measured] = []
     for kind in (one for one in KINDS if one in only):
         for size in sizes:
             for batch in [1] if kind == "waiting" else batches:
                 report(f"{kind}, {size:,} subscriptions, {_batch_name(kind, batch)}")
                 measured += _measure(kind, size, batch, rounds or 6, limit_s)
-    return {"measured": [{**asdict(one), "passes": one.passes} for one in measured]}
+    frozen: list[MeasuredSnapshot] = []
+    if SNAPSHOTS in only:
+        report(f"snapshots, {max(sizes):,} subscriptions, {SNAPSHOT_IDS:,} ids")
+        frozen = _measure_snapshots(max(sizes))
+    return {
+        "measured": [{**asdict(one), "passes": one.passes} for one in measured],
+        "snapshots": [{**asdict(one), "passes": one.passes} for one in frozen],
+    }
 
 
 def _batch_name(kind: str, batch: int) -> str:
@@ -329,12 +366,65 @@ def _bare(
     return match_us, best_us(lambda: [partials_of(topic, batch, of, origins, 1) for batch, of, origins in rows])
 
 
+def _measure_snapshots(size: int) -> list[MeasuredSnapshot]:
+    """Take snapshots of brokers whose windows are open."""
+    halves = zip(_questions("early", size // 2), _questions("regular", size // 2), strict=True)
+    chain = _Chain("early", [question for pair in halves for question in pair])
+    for first in range(0, WARM_S * EVENTS_PER_S, 1_000):
+        _pass_along(chain, ROLES, [_events(first, 1_000)], 1, _Spent(float("inf")))
+    ids = pa.array([f"id-{number}" for number in range(SNAPSHOT_IDS)])
+    found = []
+    for role, broker in zip(ROLES, chain.brokers, strict=True):
+        broker.ingress.recent.fresh(ids, np.full(SNAPSHOT_IDS, broker.now_us))
+        gc.collect()
+        # Collections of garbage take as long as the heap is large, whoever causes them.
+        gc.disable()
+        try:
+            rounds = [_snapshot_ms(broker) for _ in range(SNAPSHOT_ROUNDS)]
+        finally:
+            gc.enable()
+        freeze_ms = min(one[0] for one in rounds)
+        piece_ms = np.min([one[1] for one in rounds], axis=0).max()
+        wanted_ms = WANTED_SNAPSHOT_MS if size <= 1_000 else None
+        pieces, size_bytes = len(rounds[0][1]), rounds[0][2]
+        found.append(
+            MeasuredSnapshot(size, role, SNAPSHOT_IDS, freeze_ms, float(piece_ms), pieces, size_bytes, wanted_ms)
+        )
+    return found
+
+
+def _snapshot_ms(broker: Broker) -> tuple[float, list[float], int]:
+    """How long it takes to freeze a broker and to write each piece, and the bytes of all pieces."""
+    begun_s = time.process_time()
+    pieces = freeze(broker).pieces()
+    freeze_ms = (time.process_time() - begun_s) * 1e3
+    each_ms, size_bytes, begun_s = [], 0, time.process_time()
+    for data in pieces:
+        each_ms.append((time.process_time() - begun_s) * 1e3)
+        size_bytes += len(data)
+        begun_s = time.process_time()
+    return freeze_ms, each_ms, size_bytes
+
+
 # -- printing ---------------------------------------------------------------------------------------------------------
 
 
 def print_report(result: dict[str, Any], console: Console | None = None) -> None:
-    """What `run` found, as a table."""
+    """Print what `run` found: a table, and a line for each snapshot."""
     console = console or Console()
+    if result["measured"]:
+        _print_table(result, console)
+    for one in result["snapshots"]:
+        verdict = {True: " [green]pass[/]", False: " [red]fail[/]", None: ""}[one["passes"]]
+        wanted = "" if one["wanted_ms"] is None else f", wanted ≤ {one['wanted_ms']:g}"
+        console.print(
+            f"Snapshot at the {one['broker']}, {one['subscriptions']:,} subscriptions, half of them aggregates, "
+            f"{one['ids']:,} ids: freeze {one['freeze_ms']:.2f} ms, longest of {one['pieces']:,} pieces "
+            f"{one['piece_ms']:.2f} ms{wanted}{verdict}"
+        )
+
+
+def _print_table(result: dict[str, Any], console: Console) -> None:
     table = Table(title="CPU microseconds of one broker for an event, codec included")
     headings = ("subscriptions", "batch", "broker", "us/event", "median", "wanted", "", "match", "partials")
     for heading in headings:

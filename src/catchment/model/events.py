@@ -15,7 +15,10 @@ from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
-__all__ = ["as_events", "attribute_schema", "event_times_us", "problems", "value_problem"]
+__all__ = ["DEDUPLICATION_US", "as_events", "attribute_schema", "event_times_us", "problems", "value_problem"]
+
+DEDUPLICATION_US = 120_000_000
+"""An id that its publisher supplied, seen again at the same broker and topic within this time, is the same event."""
 
 Columns: TypeAlias = "pa.Table | pa.RecordBatch"
 Column: TypeAlias = "pa.Array | pa.ChunkedArray"

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from catchment.model.constraint import Constraint
 from catchment.model.errors import SchemaError, SubscriptionError, require_type
-from catchment.model.events import as_events, attribute_schema, problems
+from catchment.model.events import DEDUPLICATION_US, as_events, attribute_schema, problems
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.results import exact_json, key_text, number_of
@@ -31,7 +31,6 @@ from catchment.oracle.measures import measured
 
 __all__ = ["oracle"]
 
-DEDUPLICATION_US = 120_000_000
 Change = tuple[int, Subscription | str]
 
 

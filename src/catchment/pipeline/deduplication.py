@@ -11,15 +11,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from catchment.model.events import DEDUPLICATION_US
 from catchment.pipeline.acceptance import REASON
 
-__all__ = ["DEDUPLICATION_SECONDS", "REPEATED", "deduplicated", "marked_repeats", "seen_schema"]
+__all__ = ["REPEATED", "deduplicated", "marked_repeats", "seen_schema"]
 
-DEDUPLICATION_SECONDS = 120
-REPEATED = "repeats an event of the last 120 seconds"
+REPEATED = f"repeats an event of the last {DEDUPLICATION_US // 1_000_000} seconds"
 """The reason given with a publication that is left out as a repeat."""
 
-_LIMIT_US = DEDUPLICATION_SECONDS * 1_000_000
 _EVENT = ("topic", "broker", "event_id")
 
 
@@ -42,7 +41,7 @@ def marked_repeats(judged: DataFrame, seen: DataFrame | None, watermark_us: int 
     marked = marked.select(F.col("publication").withField(REASON, reason).alias("publication")).select("publication.*")
     remembered = rows.where("counts").select(*_EVENT, "ts").distinct()
     if watermark_us is not None:
-        remembered = remembered.where(watermark_us - _LIMIT_US <= _time_us())
+        remembered = remembered.where(watermark_us - DEDUPLICATION_US <= _time_us())
     return marked, remembered
 
 
@@ -78,4 +77,4 @@ def _time_us() -> Column:
 
 
 def _is_near(distance_us: Column) -> Column:
-    return F.coalesce(distance_us <= _LIMIT_US, F.lit(False))
+    return F.coalesce(distance_us <= DEDUPLICATION_US, F.lit(False))

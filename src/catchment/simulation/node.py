@@ -1,4 +1,4 @@
-"""A broker's host in a simulation, and what of it outlives a crash: the log, the last snapshot, the outboxes."""
+"""A broker's host in a simulation, and what of it outlives a crash: the log, pieces of snapshots, the outboxes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from time import process_time
 
 from catchment.broker.advice import Advice, Catalogue
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.hosting import Host, Limits, Log, Outbox
+from catchment.broker.hosting import Host, Limits, Log, Outbox, Snapshots
 from catchment.broker.inputs import Item, Send, Step
-from catchment.broker.memory import recalled, remembered
+from catchment.broker.memory import restored
 
 __all__ = ["Node"]
 
@@ -31,11 +31,13 @@ class Node:
         skew_us: int,
     ) -> None:
         self.name, self.is_down, self.busy_until_us = name, False, 0
-        self._settings, self._make_advice, self._catalogue, self._limits = settings, make_advice, catalogue, limits
+        self._neighbours, self._limits = tuple(neighbours), limits
+        self._settings, self._make_advice, self._catalogue = settings, make_advice, catalogue
         self._snapshot_every, self.skew_us = snapshot_every, skew_us
         self.log, self.outboxes = Log(), dict[str, Outbox]()
-        self.host = Host(Broker(name, neighbours, settings, make_advice(), catalogue=catalogue), self.outboxes, limits)
-        self._snapshot = remembered(self.broker)
+        self._pieces: dict[str, bytes] = {}
+        self._snapshots = Snapshots(name)
+        self.host = Host(self._brought_back(), self.outboxes, limits)
         self._steps = 0
         self.timer_us: int | None = None
         """When the broker wants to be woken, by its own clock."""
@@ -75,21 +77,38 @@ class Node:
         return self.host.notices()
 
     def snapshot(self) -> None:
-        """Now and then, write down what the broker must remember; what the log has of before is dropped."""
+        """Freeze the broker now and then, and store the next piece of what was frozen."""
         self._steps += 1
-        if self._snapshot_every is not None and self._steps % self._snapshot_every == 0:
-            self._snapshot = remembered(self.broker)
-            self.host.forget(self.host.position)
-        if self._snapshot_every is None or self._steps % self._snapshot_every == 0:
+        if self._snapshot_every is None:
             self.log.forget(self.host.position + 1)
+            return
+        if self._steps % self._snapshot_every == 0:
+            self._snapshots.begin(self.broker)
+        piece = self._snapshots.next_piece()
+        if piece is not None:
+            key, data = piece
+            self._pieces[key] = data
+            if self._snapshots.note_stored():
+                self.host.forget(self._snapshots.position)
+                self.log.forget(self._snapshots.position + 1)
+            for useless in self._snapshots.useless():
+                del self._pieces[useless]
+
+    def _brought_back(self) -> Broker:
+        """Make the broker of the last whole snapshot, or a new one."""
+        pieces = [self._pieces[key] for key in self._snapshots.needed]
+        if pieces:
+            return restored(pieces, self._settings, self._make_advice(), catalogue=self._catalogue)
+        return Broker(self.name, self._neighbours, self._settings, self._make_advice(), catalogue=self._catalogue)
 
     def crash(self) -> None:
         """Lose everything that is not on the disk."""
         self.is_down = True
 
     def restart(self, sizes: Iterator[int]) -> list[Step]:
-        """Come back: the last snapshot, and all inputs since then once more, in steps of other sizes."""
-        broker = recalled(self._snapshot, self._settings, self._make_advice(), catalogue=self._catalogue)
+        """Come back: the last whole snapshot, and all inputs since then once more, in steps of other sizes."""
+        self._snapshots = Snapshots(self.name, self._pieces.values())
+        broker = self._brought_back()
         self.host = Host(broker, self.outboxes, self._limits)
         steps = list(self.host.replay(self.log.read(broker.position + 1), sizes))
         self.timer_us = steps[-1].timer_us

@@ -153,6 +153,8 @@ def simulate(
             raise ConfigurationError(
                 f"advice {failed.advice!r} failed in {failed.where} at {node.name}: {failed.error}"
             )
+        for raised in node.broker.input_failures:
+            raise ConfigurationError(f"broker {node.name} failed on {raised.where}: {raised.error}")
     return Simulated(
         notifications=_notifications(world),
         overflows=_overflows(world),

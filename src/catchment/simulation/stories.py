@@ -74,8 +74,11 @@ class Story:
     problems: list[str] = field(default_factory=list)
 
 
-def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
-    """Play the story of a seed: clients come and ask, things break, and in the end everybody goes."""
+def told(seed: int, *, steps: int = 60, traces: bool = False, placement: str | None = None) -> Story:
+    """Play the story of a seed: clients come and ask, things break, and in the end everybody goes.
+
+    The seed draws the placement as well, unless one is given.
+    """
     random = Random(seed)
     shape, size = random.choice(sorted(SHAPES)), random.randint(1, 9)
     options = Options(
@@ -99,8 +102,9 @@ def told(seed: int, *, steps: int = 60, traces: bool = False) -> Story:
         forwarding=random.choice(["advertised", "advertised", "flooded"]),
         summary=random.choice(["bound", "covering", "each"]),
     )
+    drawn = random.choice(ONLINE)
     aggregating = AggregationOptions(
-        placement=random.choice(ONLINE),
+        placement=placement or drawn,
         delivery=random.choice(["final", "final", "revisions"]),
         lateness_us=random.choice([0, 0, 30_000]),
         idle_after_us=random.choice([20_000, 500_000]),
@@ -152,6 +156,7 @@ class _Teller:
             self._subscribe: 10,
             self._unsubscribe: 4,
             self._publish: 20,
+            self._burst: 1,
             self._park: 1,
             self._starve: 1,
         }
@@ -198,9 +203,15 @@ class _Teller:
             self._world.unsubscribe(client, self._random.choice(sorted(client.wishes)))
 
     def _publish(self, client: Client, topic: str) -> None:
+        self._publish_rows(client, topic, self._random.randint(1, 4))
+
+    def _burst(self, client: Client, topic: str) -> None:
+        """Publish more events at once than a quantile sketch holds without compacting them."""
+        self._publish_rows(client, topic, self._random.randint(250, 400))
+
+    def _publish_rows(self, client: Client, topic: str, rows: int) -> None:
         if topic not in client.advertised:
             return
-        rows = self._random.randint(1, 4)
         columns = {"event_id": pa.array([f"e{self._next()}" for _ in range(rows)], pa.string())}
         if self._behind_us is not None:
             now_us = self._world.timeline.now_us

@@ -89,6 +89,8 @@ class World:
         self._tap, self._answers = Tap(), Tap()
         self._asked: dict[tuple[str, int], tuple[m.PublishEvents, int] | None] = {}
         """Requests to publish, and when they were stored, by the broker's clock; None once they are answered."""
+        self._late: dict[tuple[str, int], set[str]] = {}
+        """Ids of late events in answers that go on in another message."""
         self._scheduled: set[str] = set()
         self._wakes: dict[str, int] = {}
         self._down: set[str] = set()
@@ -113,12 +115,12 @@ class World:
 
     # -- what clients do --------------------------------------------------------------------------------------------
 
-    def client(self, broker: str, name: str) -> Client:
+    def client(self, broker: str, name: str, *, durable: bool = False) -> Client:
         """A new client at a broker."""
         full = f"{broker}/{name}"
         self.overlay.require(broker)
         self.clients[full] = Client(full, broker)
-        self._store(self.nodes[broker], Attached(full))
+        self._store(self.nodes[broker], Attached(full, durable=durable))
         return self.clients[full]
 
     def advertise(self, client: Client, topic: str) -> None:
@@ -318,11 +320,15 @@ class World:
             for message in self._answers.messages(node.name, client, data):
                 if not isinstance(message, (m.Acknowledged, m.Refused)):
                     continue
+                if isinstance(message, m.Acknowledged) and not message.is_last:
+                    self._late.setdefault((client, message.request), set()).update(message.dropped)
+                    continue
                 asked = self._asked.get((client, message.request))
                 self._asked[client, message.request] = None
+                late = self._late.pop((client, message.request), set())
                 if asked is not None and isinstance(message, m.Acknowledged):
                     self.publications += publications_of(
-                        client, asked[0], self.timeline.now_us, asked[1], message.dropped
+                        client, asked[0], self.timeline.now_us, asked[1], late.union(message.dropped)
                     )
 
     def _after(self, node: Node) -> None:

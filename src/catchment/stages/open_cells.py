@@ -6,7 +6,7 @@ partials of windows ─► cells of windows ─┘
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -124,7 +124,7 @@ class Names:
         return places
 
     def saved(self) -> list[Any]:
-        return [[[one.question.id, one.part.id] for one in self.instances], list(self._groups)]
+        return [tuple(self._instances), tuple(self._groups)]
 
     def restore(self, saved: list[Any], questions: Mapping[int, Question]) -> None:
         instances, groups = saved
@@ -147,6 +147,7 @@ class _Table:
         self.code, self.count = code, 0
         self._columns: dict[str, Any] = {name: np.empty(64, _KINDS.get(name, np.int64)) for name in _COLUMNS}
         self.blobs: list[bytes] = []
+        self._is_shared = False
         self._forget_rows()
 
     def _forget_rows(self) -> None:
@@ -209,10 +210,30 @@ class _Table:
         )  # fmt: skip
 
     def become(self, cells: Cells) -> None:
-        """Hold these cells and no others."""
+        """Hold these cells and no others; in other arrays if what was saved is in these."""
+        if self._is_shared:
+            self._columns = {name: np.empty(0, column.dtype) for name, column in self._columns.items()}
+            self._is_shared = False
         self.count, self.blobs = 0, []
         self._forget_rows()
         self.add(cells)
+
+    def saved(self) -> dict[str, Any]:
+        """Give the arrays as far as they are filled, which is never written to again."""
+        self._is_shared = True
+        return {
+            "row_instance": self.row_instance[: self.rows],
+            "row_group": self.row_group[: self.rows],
+            "columns": {name: self[name] for name in _COLUMNS},
+            "blobs": tuple(self.blobs),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Hold what another one held; called on an empty one."""
+        self._numbered(saved["row_instance"], saved["row_group"])
+        # There is no room behind their values, so nothing is written into them until others take their place.
+        self._columns, self._is_shared = dict(saved["columns"]), True
+        self.count, self.blobs = len(self._columns["row"]), list(saved["blobs"])
 
     def window(self, numbers: Ints, first: Ints, behind: Ints) -> Cells:
         """One window of each instance, of that number, put together from a range of slices."""
@@ -465,27 +486,13 @@ class OpenCells:
         return len(self) * CELL_BYTES + sum(len(blob) for table in self._tables.values() for blob in table.blobs)
 
     def saved(self) -> list[Any]:
-        return [
-            self._closed_us,
-            [[code, [getattr(cells, name).tobytes() for name in _SAVED], cells.blobs] for code, cells in self._all()],
-        ]
-
-    def _all(self) -> Iterator[tuple[int, Cells]]:
-        return ((code, table.cells()) for code, table in self._tables.items())
+        return [self._closed_us, {code: table.saved() for code, table in self._tables.items()}]
 
     def restore(self, saved: list[Any]) -> None:
         self._closed_us, tables = saved
-        for code, columns, blobs in tables:
-            read: dict[str, Any] = {
-                name: np.frombuffer(data, np.float64 if name in ("real", "rest") else np.int64)
-                for name, data in zip(_SAVED, columns, strict=True)
-            }
-            count = len(read["number"])
-            read |= {"fresh": np.zeros(count, np.int64), "origins": np.zeros((count, 0), np.uint64)}
-            self.add([Cells(code=code, blobs=blobs, **read)])
-
-
-_SAVED = ("instance", "group", "number", "publications", "count", "whole", "low", "real", "rest")
+        for code, table in tables.items():
+            self._tables[code] = _Table(code)
+            self._tables[code].restore(table)
 
 
 def _plain_cells(

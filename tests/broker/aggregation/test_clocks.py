@@ -2,6 +2,7 @@
 
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end_us
 from catchment.model.window import Window
+from tests.broker.wire import read_back
 
 SECOND_US = 1_000_000
 NEIGHBOURS = ("left", "right")
@@ -45,7 +46,7 @@ def test_a_clock_is_restored_as_it_was() -> None:
     clock.see(120, 4)
     clock.heard["left"] = 90
     clock.want(130)
-    back.restore(clock.saved())
+    back.restore(read_back(clock.saved()))
     assert back.saved() == clock.saved()
     assert back.watermark_us({"left", "c"}, ["left"]) == clock.watermark_us({"left", "c"}, ["left"]) == 90
 

@@ -7,6 +7,7 @@ from catchment.broker.aggregation.questions import Questions
 from catchment.broker.demands import AskedQuestion
 from catchment.broker.peers import HERE
 from catchment.model.schema import Schema, Type
+from tests.broker.wire import read_back
 
 SCHEMA = Schema({"x": Type.INT, "road": Type.STRING})
 FULL = SCHEMA.with_implicit()
@@ -75,7 +76,7 @@ def test_numbers_are_used_again_and_restored_as_they_were() -> None:
     questions.remove(asked(SUM.format(1)), HERE)
     questions.remove(asked(SUM.format(2)), HERE)
     back = Questions("t", SCHEMA)
-    back.restore(questions.saved())
+    back.restore(read_back(questions.saved()))
     for one in (questions, back):
         assert [one.add(asked(SAMPLED, name), "left").number for name in "xyz"] == [1, 2, 4]
     assert back.saved() == questions.saved()

@@ -2,6 +2,7 @@
 
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.timers import Timers, WaitingTimes
+from tests.broker.wire import read_back
 
 
 def test_timers_end_in_their_order_and_are_set_once() -> None:
@@ -22,7 +23,7 @@ def test_timers_are_restored_as_they_were() -> None:
     for item, at_us in (((1, 1), 30), ((1, 2), 10), ((2, 1), 10)):
         timers.wake(item, at_us)
     timers.forget(2)
-    back.restore(timers.saved())
+    back.restore(read_back(timers.saved()))
     assert back.expired(99) == timers.expired(99) == [(1, 2), (1, 1)]
 
 
@@ -39,7 +40,7 @@ def test_publications_are_waited_for_as_long_as_they_took_of_late() -> None:
     assert times.for_publication_us(1, 100, 500) == 500
     assert times.for_partial_us(100, 50) == 107
     back = WaitingTimes("b1", AggregationOptions(collection_us=7))
-    back.restore(times.saved())
+    back.restore(read_back(times.saved()))
     assert back.for_publication_us(1, 100, 50) == 105
     back.forget(1)
     assert back.for_publication_us(1, 100, 50) == 100

@@ -50,7 +50,6 @@ class Aggregation(Advice):
         self._schemas, self._options = schemas, options
         self._by_stride = options.strategy().grain == "stride"
         self._topics: dict[str, Topic] = {}
-        self._saved: dict[str, Any] = {}
         self._last = 0
         self._changed: dict[Topic, None] = {}
         """Topics to look at again; empty between inputs."""
@@ -58,8 +57,6 @@ class Aggregation(Advice):
     def _topic(self, at: At, name: str) -> Topic:
         if name not in self._topics:
             self._topics[name] = Topic(name, self._schemas[name], self._options, at.broker, at.neighbours)
-            if name in self._saved:
-                self._topics[name].restore(self._saved.pop(name), self._schemas)
         return self._topics[name]
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
@@ -114,11 +111,11 @@ class Aggregation(Advice):
             here.advance(at)
 
     def on_acknowledged(self, at: At, client: str, name: str) -> None:
-        for here in self._known(at).values():
+        for here in self._topics.values():
             here.edge.acknowledge(client, name)
 
     def on_unsubscribed(self, at: At, client: str, name: str) -> None:
-        for here in self._known(at).values():
+        for here in self._topics.values():
             if here.edge.unsubscribe(client, name):
                 return
 
@@ -251,15 +248,10 @@ class Aggregation(Advice):
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def _known(self, at: At) -> dict[str, Topic]:
-        for name in list(self._saved):
-            self._topic(at, name)
-        return self._topics
-
     def saved(self) -> Any:
-        topics = {**self._saved, **{name: topic.saved() for name, topic in self._topics.items()}}
-        return {"last": self._last, "topics": topics}
+        return {"last": self._last, "topics": {name: topic.saved() for name, topic in self._topics.items()}}
 
-    def restore(self, saved: Any) -> None:
-        # Topics are brought back when they are next needed, when the broker's neighbours are known.
-        self._last, self._saved = saved["last"], saved["topics"]
+    def restore(self, at: At, saved: Any) -> None:
+        self._last = saved["last"]
+        for name, topic in saved["topics"].items():
+            self._topic(at, name).restore(topic)

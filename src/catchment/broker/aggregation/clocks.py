@@ -101,12 +101,13 @@ class Clock:
 
     def saved(self) -> list[Any]:
         return [
-            self.heard, self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us, self.wanted_us,
-            self.seen_us, self.seen_at_us,
+            dict(self.heard), self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us,
+            self.wanted_us, self.seen_us, self.seen_at_us,
         ]  # fmt: skip
 
     def restore(self, saved: list[Any]) -> None:
         (
-            self.heard, self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us, self.wanted_us,
+            heard, self.latest_us, self.arrived_us, self.past_us, self.closed_us, self._idle_us, self.wanted_us,
             self.seen_us, self.seen_at_us,
           ) = saved  # fmt: skip
+        self.heard = dict(heard)

@@ -16,7 +16,7 @@ from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.deciding import Deciding, Standing
 from catchment.broker.aggregation.holding import Held, HeldBack
 from catchment.broker.aggregation.marks import Marks
-from catchment.broker.aggregation.places import Outlet, Pairs
+from catchment.broker.aggregation.places import Outlet, Pairs, joined_later
 from catchment.broker.aggregation.questions import Questions
 from catchment.broker.routing import Matched
 from catchment.model.events import event_times_us
@@ -315,27 +315,16 @@ class Crossing:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def saved(self) -> list[Any]:
-        unheard = [
-            [
-                one.pairs.saved(self._questions),
-                one.times_us.tobytes(),
-                {side: [mine.tobytes(), must.tobytes()] for side, (mine, must) in one.sides.items()},
-            ]
-            for one in self._unheard
-        ]
-        return [{side: one.saved(self._questions) for side, one in self.held.items()}, unheard]
+        unheard = joined_later(self._unheard, lambda one: one.pairs.events.schema, _Seen.together)
+        return [{side: one.saved() for side, one in self.held.items()}, unheard]
 
     def restore(self, saved: list[Any]) -> None:
         held, unheard = saved
         for side, one in held.items():
-            self.held[side].restore(one, self._questions)
-        for pairs, times_us, sides in unheard:
-            of_sides = {
-                side: (np.frombuffer(mine, np.bool_), np.frombuffer(must, np.int64))
-                for side, (mine, must) in sides.items()
-            }
-            times = np.frombuffer(times_us, np.int64)
-            self._unheard.append(_Seen(Pairs.restored(pairs, self._questions), times, of_sides))
+            self.held[side].restore(one)
+        for one in (one for some in unheard for one in some):
+            sides = {side: (mine, must) for side, (mine, must) in one["sides"].items()}
+            self._unheard.append(_Seen(Pairs(**one["pairs"]), one["times_us"], sides))
 
 
 def _is_in(keys: npt.NDArray[np.uint64], several: list[Ints]) -> Bools:

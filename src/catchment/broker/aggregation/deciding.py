@@ -218,7 +218,7 @@ class Deciding:
         for name, table in tables.items():
             then = np.flatnonzero(places[: table.shape[1]] >= 0)
             now[name][:, places[then]] = table[:, then]
-        self.placement.recall(before.facts(), places)
+        self.placement.restore(before.saved(), places)
         for series, number in self._numbers.items():
             self._recall_heard(series, number)
 
@@ -260,25 +260,36 @@ class Deciding:
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
-    def saved(self) -> list[Any] | None:
+    def saved(self) -> dict[str, Any] | None:
         if self.placement.holds:
             return None
-        rows = [[window.size_us, window.shift_us, size, collects] for window, size, collects in self._rows]
-        tables = {name: table.tolist() for name, table in self._tables().items()}
-        talk = [
-            [[side, *series, links] for (side, series), links in told.items()] for told in (self._heard, self._said)
-        ]
-        sizes = self._room, self._many
-        return [list(self._numbers), rows, sizes, self._sampled_us, tables, self.placement.facts(), talk]
+        count = len(self._rows)
+        return {
+            "names": tuple(self._numbers),
+            "series": {
+                "size_us": self._series.windows.size_us[:count].copy(),
+                "shift_us": self._series.windows.shift_us[:count].copy(),
+                "partial_bytes": self._series.partial_bytes[:count].copy(),
+                "collects": self._series.collects[:count].copy(),
+            },
+            "room": self._room,
+            "many": self._many,
+            "sampled_us": self._sampled_us,
+            "tables": {name: table[:, :count].copy() for name, table in self._tables().items()},
+            "placement": self.placement.saved(),
+            "heard": dict(self._heard),
+            "said": dict(self._said),
+        }
 
-    def restore(self, saved: list[Any] | None) -> None:
+    def restore(self, saved: Mapping[str, Any] | None) -> None:
         if saved is None:
             return
-        names, rows, (self._room, self._many), self._sampled_us, tables, facts, talk = saved
-        self._name([(question, group, part, value) for question, group, part, value in names])
-        self._heard, self._said = ({(side, tuple(series)): links for side, *series, links in one} for one in talk)
-        self._rows = [(Window(size_us, shift_us), size, collects) for size_us, shift_us, size, collects in rows]
+        self._name([(question, group, part, value) for question, group, part, value in saved["names"]])
+        self._heard, self._said = dict(saved["heard"]), dict(saved["said"])
+        self._room, self._many, self._sampled_us = saved["room"], saved["many"], saved["sampled_us"]
+        columns = zip(*(column.tolist() for column in saved["series"].values()), strict=True)
+        self._rows = [(Window(size_us, shift_us), size, collects) for size_us, shift_us, size, collects in columns]
         self.placement = self._make()
         for name, table in self._tables().items():
-            table[:] = np.array(tables[name], np.int64).reshape(table.shape)
-        self.placement.recall(facts, np.arange(self._room))
+            table[:, : len(self._rows)] = saved["tables"][name]
+        self.placement.restore(saved["placement"], np.arange(self._room))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from catchment.broker.aggregation.places import Place
 from catchment.broker.aggregation.questions import Questions
 from catchment.broker.aggregation.timers import Item
 from catchment.broker.peers import HERE
-from catchment.model.schema import Schema
 from catchment.model.subscription import Aggregate, Subscription
 from catchment.stages import ANSWER_SCHEMA, Asker, ByCode, finish_windows, together
 
@@ -165,18 +164,19 @@ class Edge(Place):
 
     def saved(self) -> list[Any]:
         locals_ = [
-            [key, one.client, one.name, one.sql, one.question, one.since_us, one.is_acknowledged]
+            (key, one.client, one.name, one.sql, one.question, one.since_us, one.is_acknowledged)
             for key, one in self.locals.items()
         ]
-        return [super().saved(), locals_, [[*key, *pair] for key, pair in self._told.items()]]
+        return [super().saved(), locals_, dict(self._told)]
 
-    def recall(self, saved: list[Any], schemas: Mapping[str, Schema]) -> None:
+    def restore(self, saved: list[Any]) -> None:
         place, locals_, told = saved
-        self.restore(place)
+        super().restore(place)
         for key, client, name, sql, question, since_us, is_acknowledged in locals_:
-            wanted = Subscription(name, sql=sql).within(schemas).aggregate
+            subscription = Subscription(name, sql=sql)
+            wanted = subscription.within({subscription.query.topic: self._questions.schema}).aggregate
             assert wanted is not None
             self.locals[key] = Local(client, name, sql, wanted, question, since_us, is_acknowledged)
         for question in {one.question for one in self.locals.values()}:
             self._look_again(question)
-        self._told = {(name, start, group): (count, again) for name, start, group, count, again in told}
+        self._told = {key: (count, again) for key, (count, again) in told.items()}

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from catchment.broker.aggregation.clocks import FOR_EVER
 from catchment.broker.aggregation.marks import Marks
-from catchment.broker.aggregation.places import Pairs
-from catchment.broker.aggregation.questions import Questions
+from catchment.broker.aggregation.places import Pairs, joined_later
+from catchment.broker.snapshot_coding import Deferred
 
 __all__ = ["Held", "HeldBack"]
 
@@ -109,20 +109,9 @@ class HeldBack:
     def size_bytes(self) -> int:
         return sum(one.pairs.events.nbytes + 16 * len(one.pairs.rows) for one in self._held)
 
-    def saved(self, questions: Questions) -> list[Any]:
-        return [
-            [
-                one.pairs.saved(questions),
-                one.since_us.tobytes(),
-                one.end_us.tobytes(),
-                one.marks.rows.tobytes(),
-                one.marks.questions.tobytes(),
-            ]
-            for one in self._held
-        ]
+    def saved(self) -> list[Deferred]:
+        return joined_later(self._held, lambda one: one.pairs.events.schema, Held.together)
 
-    def restore(self, saved: list[Any], questions: Questions) -> None:
-        for pairs, *columns in saved:
-            since_us, end_us, rows, ids = (np.frombuffer(data, np.int64) for data in columns)
-            held = Held(Pairs.restored(pairs, questions), since_us, end_us, Marks(rows, ids))
-            self.add(held)
+    def restore(self, saved: list[Any]) -> None:
+        for one in (one for some in saved for one in some):
+            self.add(Held(Pairs(**one["pairs"]), one["since_us"], one["end_us"], Marks(**one["marks"])))

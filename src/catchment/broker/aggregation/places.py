@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ import pyarrow as pa
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER
 from catchment.broker.aggregation.questions import Questions, View
 from catchment.broker.aggregation.timers import Item, Timers
+from catchment.broker.snapshot_coding import Deferred
 from catchment.matching import RowsBySlot, rows_by_slot
 from catchment.model.window import Window
 from catchment.overlay.placement import VALUE_BYTES
@@ -32,13 +35,15 @@ from catchment.stages import (
     together,
 )
 
-__all__ = ["Outlet", "Pairs", "Place"]
+__all__ = ["Outlet", "Pairs", "Place", "joined_later"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 WAITING_MAX = 1 << 16
 """Pairs of publications and questions that may wait to be added up."""
+JOINED_MAX = 32
+"""Of batches that wait, so many are joined when they are written."""
 GROUPS_SPARE = 1_000
 """Groups that may be known besides those of open cells."""
 
@@ -66,20 +71,22 @@ class Pairs:
     def where(self, chosen: Bools) -> Pairs:
         return self if chosen.all() else Pairs(self.events, self.rows[chosen], self.numbers[chosen])
 
-    def saved(self, questions: Questions) -> list[Any]:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.events.schema) as writer:
-            writer.write_batch(self.events)
-        ids = questions.tables.ids[self.numbers]
-        return [sink.getvalue().to_pybytes(), self.rows.tobytes(), ids.tobytes()]
 
-    @classmethod
-    def restored(cls, saved: Sequence[bytes], questions: Questions) -> Pairs:
-        events, rows, ids = saved
-        with pa.ipc.open_stream(events) as reader:
-            batch = reader.read_next_batch()
-        numbers = [questions.by_id[key].number for key in np.frombuffer(ids, np.int64).tolist()]
-        return cls(batch, np.frombuffer(rows, np.int64), np.array(numbers, np.int64))
+T = TypeVar("T")
+
+
+def joined_later(
+    several: Sequence[T], schema_of: Callable[[T], pa.Schema], together: Callable[[list[T]], T]
+) -> list[Deferred]:
+    """Let what waits be written into a snapshot as few large batches, which are made of the many small ones then."""
+
+    def join(some: Sequence[T]) -> list[T]:
+        return [together(list(alike)) for _, alike in groupby(some, schema_of)]
+
+    return [
+        Deferred(partial(join, tuple(several[begin : begin + JOINED_MAX])), work_us=300)
+        for begin in range(0, len(several), JOINED_MAX)
+    ]
 
 
 class Place:
@@ -251,7 +258,7 @@ class Place:
         return [
             self._names.saved(),
             [table.saved() for table in self._tables()],
-            [pairs.saved(self._questions) for pairs in self._waiting],
+            joined_later(self._waiting, lambda one: one.events.schema, Pairs.together),
             [self._closed_us, self._waiting_end_us],
             self.timers.saved(),
         ]
@@ -261,7 +268,7 @@ class Place:
         self._names.restore(names, self._questions.questions_at(self.side))
         for table, one in zip(self._tables(), tables, strict=True):
             table.restore(one)
-        self._waiting = [Pairs.restored(one, self._questions) for one in waiting]
+        self._waiting = [Pairs(**one) for some in waiting for one in some]
         self._waiting_count = sum(len(pairs.rows) for pairs in self._waiting)
         self.timers.restore(timers)
         self._cells_end_us = None
@@ -403,7 +410,7 @@ class Outlet(Place):
             self._told = {item for item in self._told if item[0] != question}
 
     def saved(self) -> list[Any]:
-        return [super().saved(), self.promised_us, sorted(self._told)]
+        return [super().saved(), self.promised_us, frozenset(self._told)]
 
     def restore(self, saved: list[Any]) -> None:
         place, self.promised_us, told = saved

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catchment.broker.aggregation.clocks import NEVER
-from catchment.broker.demands import AskedQuestion, demand_from_plain, demand_to_plain
+from catchment.broker.demands import AskedQuestion
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 from catchment.model.window import Window, WindowColumns
@@ -112,7 +112,10 @@ class Questions:
         self.by_id: dict[int, Known] = {}
         self._by_number: list[Known | None] = []
         self._free: list[int] = []
+        self._window_counts: dict[str, Counter[Window]] = {}
+        """By side, how many questions have each window."""
         self._windows: dict[str | None, tuple[Window, ...]] = {}
+        """The distinct ones of a side, or of all, once somebody has looked."""
         self._plans: dict[str, CellPlan] = {}
         self._views: dict[str, dict[int, View]] = {}
         self._tables: _Tables | None = None
@@ -134,7 +137,10 @@ class Questions:
         if known is None:
             known = Known(question.id, self._free_number(), asked.where, asked.layout.window)
             self.by_id[question.id] = self._by_number[known.number] = known
-        view = known.views.setdefault(side, View(question))
+        if side not in known.views:
+            known.views[side] = View(question)
+            self._count_window(side, known.window, 1)
+        view = known.views[side]
         view.asked[asked] += 1
         if view.asked[asked] == 1:
             view.look_again()
@@ -148,6 +154,10 @@ class Questions:
         self._by_number.append(None)
         return len(self._by_number) - 1
 
+    def is_asked(self, asked: AskedQuestion, side: str) -> bool:
+        known = self.by_id.get(self.id_of(asked))
+        return known is not None and side in known.views and asked in known.views[side].asked
+
     def remove(self, asked: AskedQuestion, side: str) -> Known:
         """Forget that something was asked once on a side."""
         known = self.by_id[self.id_of(asked)]
@@ -160,6 +170,7 @@ class Questions:
             view.look_again()
         else:
             del known.views[side]
+            self._count_window(side, known.window, -1)
         if not known.views:
             del self.by_id[known.id]
             self._by_number[known.number] = None
@@ -169,7 +180,6 @@ class Questions:
 
     def _forget_tables(self) -> None:
         self._tables = None
-        self._windows.clear()
         self._plans.clear()
         self._views = {}
 
@@ -177,7 +187,7 @@ class Questions:
 
     def saved(self) -> list[Any]:
         asked = [
-            [side, demand_to_plain(one), count]
+            (side, one, count)
             for known in self.by_id.values()
             for side, view in known.views.items()
             for one, count in view.asked.items()
@@ -188,11 +198,9 @@ class Questions:
     def restore(self, saved: list[Any]) -> None:
         """Become what others were; called on empty ones."""
         asked, numbers, since_us = saved
-        for side, plain, count in asked:
-            demand = demand_from_plain(plain)
-            assert isinstance(demand, AskedQuestion)
+        for side, one, count in asked:
             for _ in range(count):
-                self.add(demand, side)
+                self.add(one, side)
         for key, known in self.by_id.items():
             known.since_us = since_us[key]
         self._by_number = [None if key is None else self.by_id[key] for key in numbers]
@@ -207,14 +215,24 @@ class Questions:
     def windows_at(self, side: str) -> tuple[Window, ...]:
         """The distinct windows that are asked about on one side."""
         if side not in self._windows:
-            self._windows[side] = tuple(sorted({one.window for one in self.by_id.values() if side in one.views}))
+            self._windows[side] = tuple(sorted(self._window_counts.get(side, ())))
         return self._windows[side]
+
+    def _count_window(self, side: str, window: Window, change: int) -> None:
+        """Count one question more or less; this must not take longer the more questions there are."""
+        counts = self._window_counts.setdefault(side, Counter())
+        counts[window] += change
+        if counts[window] == max(change, 0):
+            self._windows.pop(side, None)
+            self._windows.pop(None, None)
+        if not counts[window]:
+            del counts[window]
 
     @property
     def windows(self) -> tuple[Window, ...]:
         """The distinct windows of all sides."""
         if None not in self._windows:
-            self._windows[None] = tuple(sorted({one.window for one in self.by_id.values()}))
+            self._windows[None] = tuple(sorted({one for counts in self._window_counts.values() for one in counts}))
         return self._windows[None]
 
     def views_at(self, side: str) -> dict[int, View]:

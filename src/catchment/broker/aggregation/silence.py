@@ -85,7 +85,8 @@ class Silence:
         return True
 
     def saved(self) -> list[Any]:
-        return [self._watching, self._sought, self._wanted]
+        return [self._watching, dict(self._sought), dict(self._wanted)]
 
     def restore(self, saved: list[Any]) -> None:
-        self._watching, self._sought, self._wanted = saved
+        self._watching, sought, wanted = saved
+        self._sought, self._wanted = dict(sought), dict(wanted)

@@ -6,7 +6,7 @@ Partials wait for others of the same window: the collection delay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
@@ -67,12 +67,12 @@ class Timers:
     def forget(self, question: int) -> None:
         self.drop([item for item in self._due if item[0] == question])
 
-    def saved(self) -> list[Any]:
-        return [[*item, at_us] for item, at_us in self._due.items()]
+    def saved(self) -> dict[Item, int]:
+        return dict(self._due)
 
-    def restore(self, saved: list[Any]) -> None:
-        for question, number, at_us in saved:
-            self.wake((question, number), at_us)
+    def restore(self, saved: Mapping[Item, int]) -> None:
+        for item, at_us in saved.items():
+            self.wake(item, at_us)
 
     def items(self) -> list[Item]:
         return list(self._due)
@@ -103,8 +103,8 @@ class WaitingTimes:
     def forget(self, question: int) -> None:
         self._took.pop(question, None)
 
-    def saved(self) -> list[Any]:
-        return [[question, took] for question, took in self._took.items()]
+    def saved(self) -> dict[int, Any]:
+        return {question: tuple(took) for question, took in self._took.items()}
 
-    def restore(self, saved: list[Any]) -> None:
-        self._took = dict(saved)
+    def restore(self, saved: Mapping[int, Any]) -> None:
+        self._took = {question: list(took) for question, took in saved.items()}

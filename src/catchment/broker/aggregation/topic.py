@@ -91,6 +91,9 @@ class Topic:
 
     def remove(self, at: At, asked: AskedQuestion, side: str) -> None:
         """Answer a question no more on a side, or fewer of its parts: their open windows are dropped."""
+        if not self.questions.is_asked(asked, side):
+            at.report("questions from before aggregation was attached", f"{asked} of {side or 'a client'}")
+            return
         place = self._place(side)
         self._before_change(place)
         known = self.questions.remove(asked, side)
@@ -459,16 +462,16 @@ class Topic:
             "outlets": {side: outlet.saved() for side, outlet in self.outlets.items()},
             "crossing": None if self.crossing is None else self.crossing.saved(),
             "deciding": None if self.deciding is None else self.deciding.saved(),
-            "gone": list(self._gone),
+            "gone": tuple(self._gone),
             "waiting_times": self._waiting_times.saved(),
             "silence": self.silence.saved(),
             "unweighed": self._unweighed,
         }
 
-    def restore(self, saved: Mapping[str, Any], schemas: Mapping[str, Schema]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         self.questions.restore(saved["questions"])
         self.clock.restore(saved["clock"])
-        self.edge.recall(saved["edge"], schemas)
+        self.edge.restore(saved["edge"])
         for side, outlet in saved["outlets"].items():
             self.outlets[side].restore(outlet)
         if self.crossing is not None:

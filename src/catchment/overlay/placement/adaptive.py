@@ -131,7 +131,7 @@ class Adaptive(Placement):
     def tables(self) -> dict[str, Ints]:
         return {"touched": self.known.touched, "values": self.known.values}
 
-    def facts(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, Any]:
         return {
             "aggregates": self.aggregates.tolist(),
             "regret": self._regret.tolist(),
@@ -139,11 +139,11 @@ class Adaptive(Placement):
             "publications": self.known.publications.tolist(),
         }
 
-    def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
-        self.aggregates = np.array(facts["aggregates"], np.bool_)
-        self._regret = np.array(facts["regret"], np.int64)
-        self.transitions = facts["transitions"]
-        self.known.publications[:] = facts["publications"]
+    def restore(self, saved: Mapping[str, Any], places: Ints) -> None:
+        self.aggregates = np.array(saved["aggregates"], np.bool_)
+        self._regret = np.array(saved["regret"], np.int64)
+        self.transitions = saved["transitions"]
+        self.known.publications[:] = saved["publications"]
 
     def _monitor(self, offer: Offer) -> None:
         known, link = self.known, offer.link

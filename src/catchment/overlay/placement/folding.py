@@ -137,7 +137,7 @@ class Fold:
             "touched": self._touched.tolist(),
             "absorbed": self._absorbed.tolist(),
             "tables": {name: table.tolist() for name, table in self.placement.tables().items()},
-            "facts": self.placement.facts(),
+            "facts": self.placement.saved(),
             "held": [[_plain(one) for one in held] for held in self._held],
         }
 
@@ -151,7 +151,7 @@ class Fold:
         tables += [(table, saved["tables"][name]) for name, table in self.placement.tables().items()]
         for table, plain in tables:
             table[:, now] = np.array(plain, np.int64).reshape(len(table), len(places))[:, then]
-        self.placement.recall(saved["facts"], there)
+        self.placement.restore(saved["facts"], there)
         self._held = [[_arrived(one, there) for one in held] for held in saved["held"]]
 
     @property

@@ -150,12 +150,12 @@ class Placement:
         """What it remembers by link and series, as arrays that whoever brings it back may fill."""
         return {}
 
-    def facts(self) -> dict[str, Any]:
-        """What else it remembers, in plain values."""
+    def saved(self) -> dict[str, Any]:
+        """Give what else it remembers, in plain values that it never changes."""
         return {}
 
-    def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
-        """Become what one was that had these facts; `places` is where each series of then is now, or below zero."""
+    def restore(self, saved: Mapping[str, Any], places: Ints) -> None:
+        """Become what one was that gave this; `places` is where each series of then is now, or below zero."""
 
 
 def sampled_until(placement: Placement, last_us: int, now_us: int) -> int:

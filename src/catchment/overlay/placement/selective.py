@@ -29,8 +29,8 @@ __all__ = ["Coordinated", "Selective"]
 
 MARGIN = 0.2
 """By how much, at least, a change must pay."""
-Wanted = dict[bytes, int]
-"""Sets of series, as the bytes of their rising numbers, and what the publications cost that they wanted."""
+Wanted = dict[tuple[int, ...], int]
+"""Sets of series, as their rising numbers, and what the publications cost that they wanted."""
 
 
 class Selective(Adaptive):
@@ -82,7 +82,7 @@ class Selective(Adaptive):
         series = offer.series[offer.column[order]]
         for lot, of_lot in zip(lots.tolist(), np.split(series, begins[1:]), strict=True):
             if not offer.must[lot]:
-                key = np.sort(of_lot).tobytes()
+                key = tuple(np.sort(of_lot).tolist())
                 wanted[key] = wanted.get(key, 0) + int(raw[lot])
 
     def sample(self, now_us: int) -> None:
@@ -113,7 +113,7 @@ class Selective(Adaptive):
         found: Ints = self.chosen[link].copy()
         if not sets:
             return found
-        members = [np.frombuffer(key, np.int64) for key in sets]
+        members = [np.array(key, np.int64) for key in sets]
         lengths = [len(one) for one in members]
         series = np.concatenate(members)
         columns, column = np.unique(series, return_inverse=True)
@@ -130,17 +130,16 @@ class Selective(Adaptive):
     def tables(self) -> dict[str, Ints]:
         return {**super().tables(), "chosen": self.chosen}
 
-    def facts(self) -> dict[str, Any]:
-        sets = [[[np.frombuffer(key, np.int64).tolist(), cost] for key, cost in one.items()] for one in self._wanted]
-        return {**super().facts(), "wanted": sets}
+    def saved(self) -> dict[str, Any]:
+        return {**super().saved(), "wanted": [tuple(one.items()) for one in self._wanted]}
 
-    def recall(self, facts: Mapping[str, Any], places: Ints) -> None:
-        super().recall(facts, places)
-        self._wanted = [{} for _ in facts["wanted"]]
-        for wanted, sets in zip(self._wanted, facts["wanted"], strict=True):
+    def restore(self, saved: Mapping[str, Any], places: Ints) -> None:
+        super().restore(saved, places)
+        self._wanted = [{} for _ in saved["wanted"]]
+        for wanted, sets in zip(self._wanted, saved["wanted"], strict=True):
             for numbers, cost in sets:
                 now = places[np.array(numbers, np.int64)]
-                key = np.sort(now[now >= 0]).tobytes()
+                key = tuple(np.sort(now[now >= 0]).tolist())
                 if key:
                     wanted[key] = wanted.get(key, 0) + cost
 

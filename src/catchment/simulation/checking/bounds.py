@@ -33,10 +33,10 @@ def _sizes(world: World, node: Node) -> Iterator[tuple[str, int, int]]:
     # Every open request of a client is at most a change here, and one more where an advertisement is answered.
     open_changes = 2 * (broker.settings.requests_max + 1) * len(world.clients)
     for name in broker.neighbours:
-        yield f"changes that {name} has not confirmed", len(broker.peers[name].unconfirmed), open_changes
+        yield f"changes that {name} has not confirmed", broker.confirmations.unconfirmed_count(name), open_changes
     for name in broker.clients:
         # A client that passes its limit is dropped in the next step.
-        most = world.options.limits.client_bytes_max + FRAME_BYTES_MAX
+        most = world.options.limits.for_client(is_durable=broker.peers[name].is_durable) + FRAME_BYTES_MAX
         yield f"bytes that wait for {name}", node.outboxes[name].size_bytes if name in node.outboxes else 0, most
     yield "answers that wait for others", sizes["waiting answers"], open_changes * (1 + len(broker.neighbours))
     yield "bytes for unknown advice", sizes["bytes for unknown advice"], UNCLAIMED_BYTES_MAX

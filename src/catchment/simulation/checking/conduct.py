@@ -25,10 +25,10 @@ FORGIVEN = {
 
 
 def check_conduct(world: World) -> Iterator[str]:
-    """No broker heard anything that a broker of ours should not have said, and no advice has failed."""
+    """No broker heard anything that a broker of ours should not have said, and no advice and no input has failed."""
     for node in world.nodes.values():
         for what, times in sorted(node.broker.counters.items()):
             if what not in FORGIVEN and times:
                 yield f"{node.name} counted {times} {what}"
-        for failure in node.broker.failures:
+        for failure in (*node.broker.failures, *node.broker.input_failures):
             yield f"{node.name}: {failure}"
