@@ -17,7 +17,6 @@ from catchment.broker.demands import AskedQuestion
 from catchment.broker.hosting import Limits
 from catchment.broker.inputs import Attached, Step
 from catchment.broker.memory import freeze
-from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema, Type
 from catchment.model.window import Window
 from catchment.oracle import differences
@@ -375,32 +374,6 @@ def test_nothing_is_lost_or_counted_twice_when_brokers_change_their_mode(placeme
         differences(oracle(events, subscriptions=asked), found.notifications, found.deliveries, found.overflows) == []
     )
     assert found.transitions > 3
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"placement": "middle"}, "accepted are late, early, adaptive, selective, coordinated, cover, or a class"),
-        ({"delivery": "maybe"}, "delivery is 'maybe'; accepted are 'final' and 'revisions'"),
-        ({"lateness_us": -1}, "lateness_us is -1; accepted are numbers from 0 on"),
-        ({"idle_after_us": 0}, "idle_after_us is 0; accepted are numbers from 1 on"),
-        ({"sampling_period_us": 0}, "sampling_period_us is 0; accepted are numbers from 1 on"),
-        ({"memory_bytes_max": 0}, "memory_bytes_max is 0; accepted are numbers from 1 on"),
-        ({"collection_us": (50, 10)}, "collection_us is (50, 10); accepted is a rising pair"),
-    ],
-)
-def test_options_that_make_no_sense(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError) as error:
-        AggregationOptions(**given)
-    assert said in str(error.value)
-
-
-def test_the_collection_delay_is_fixed_or_varies_within_its_bounds() -> None:
-    fixed, varying = AggregationOptions(collection_us=7), AggregationOptions()
-    assert fixed.collection_delay_us("b1", 10) == 7
-    delays = {varying.collection_delay_us("b1", end_us) for end_us in range(200)}
-    assert 10_000 <= min(delays) < 15_000
-    assert 45_000 < max(delays) <= 50_000
 
 
 def _arrived(placement: str, delivery: Any) -> dict[tuple[str, int, str], int]:

@@ -198,11 +198,7 @@ class Notified(_Message, frozen=True):
     answers: pa.RecordBatch
 
     def __str__(self) -> str:
-        shown = (
-            f"{one['subscription']} [{_time_us(one['window_start'])}, {_time_us(one['window_end'])}) "
-            f"{one['output']} = {one['problem'] or one['exact']}"
-            for one in self.answers.to_pylist()
-        )
+        shown = map(_window_value, self.answers.to_pylist())
         return f"notify {'; '.join(shown)}"
 
 
@@ -317,6 +313,13 @@ Message = (
     | ForClient | Dropped
     | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | Told
 )  # fmt: skip
+
+
+def _window_value(one: Mapping[str, Any]) -> str:
+    window = f"[{_time_us(one['window_start'])}, {_time_us(one['window_end'])})"
+    group = "".join(f" {key}={'null' if value is None else value}" for key, value in one["group"])
+    revision = f" (revision {one['revision']})" if one["revision"] else ""
+    return f"{one['subscription']} {window}{group} {one['output']} = {one['problem'] or one['exact']}{revision}"
 
 
 def _time_us(time: Any) -> int:

@@ -9,6 +9,7 @@ from random import Random
 import pyarrow as pa
 
 from catchment.broker.aggregation import COLLECTION_US, Aggregation, AggregationOptions
+from catchment.broker.aggregation.describing import Describer
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Limits
 from catchment.model.schema import Schema, Type
@@ -119,6 +120,7 @@ def told(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
         options=options,
         make_advice=lambda: [Aggregation(SCHEMAS, aggregating)],
         traces=traces,
+        describe=Describer(SCHEMAS),
         watch=bounds,
     )
     teller = _Teller(world, random)

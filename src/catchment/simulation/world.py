@@ -54,7 +54,8 @@ FOREVER_US = 2**62
 class World:
     """Brokers of an overlay, joined along the topic's tree, and the clients at them.
 
-    `traces` keeps a line for every message, `records` every event that was accepted, for checkers to look at;
+    `traces` keeps a line for every message, as `describe` puts it; `records` keeps every event that was accepted, for
+    checkers to look at;
     `make_advice` makes what each broker begins with, `catalogue` what may be attached while it runs; `epoch_us` is what
     brokers' clocks say at the beginning; `watch` is called with every broker that has made a step.
     """
@@ -70,6 +71,7 @@ class World:
         catalogue: Catalogue = NO_CATALOGUE,
         traces: bool = False,
         records: bool = True,
+        describe: Callable[[m.Message], str] = str,
         epoch_us: int = 0,
         watch: Callable[[World, Node], None] | None = None,
     ) -> None:
@@ -81,6 +83,7 @@ class World:
         self.publications: list[Publication] = []
         self.tally = Tally()
         self._traces, self._records, self._watch = traces, records, watch
+        self._describe = describe
         self.store = Store()
         self._network = Network(self.timeline, self.random, options, self._deliver, self._pump)
         self._tap, self._answers = Tap(), Tap()
@@ -243,13 +246,13 @@ class World:
                 return now_us + self.options.retransmit_us
             for message in client.receive(data, now_us):
                 if self._traces:
-                    self._note(f"{source} -> {target} {message}")
+                    self._note(f"{source} -> {target} {self._describe(message)}")
             return None
         node = self.nodes[target]
         if self._traces or (self._records and source in self.clients):
             for message in self._tap.messages(source, target, data):
                 if self._traces:
-                    self._note(f"{source} -> {target} {message}")
+                    self._note(f"{source} -> {target} {self._describe(message)}")
                 if isinstance(message, m.PublishEvents):
                     self._asked.setdefault((source, message.request), (message, now_us + node.skew_us))
         self._store(node, Received(data))

@@ -2,6 +2,7 @@
 
 from catchment.model.states import COLLECTED
 from catchment.stages.compacting import compact_rows
+from catchment.stages.describing import described_partials
 from catchment.stages.finishing import ANSWER_SCHEMA, Finished, finish_rows, finish_windows
 from catchment.stages.fitting import misfits, partials_from_bytes, partials_to_bytes
 from catchment.stages.lots import (
@@ -85,6 +86,7 @@ __all__ = [
     "compact_rows",
     "compile_plan",
     "crossings_from",
+    "described_partials",
     "event_bytes",
     "finish_rows",
     "finish_windows",

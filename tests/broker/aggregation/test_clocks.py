@@ -32,6 +32,14 @@ def test_silence_lets_time_go_on_to_what_is_wanted() -> None:
     assert clock.own_us() == 40 * SECOND_US
 
 
+def test_patience_ends_when_a_time_should_have_come_and_some_more() -> None:
+    clock = Clock(lateness_us=0, idle_after_us=10 * SECOND_US)
+    clock.see(11 * SECOND_US, 100 * SECOND_US)
+    assert clock.patience_us(14 * SECOND_US, 100 * SECOND_US) == 113 * SECOND_US
+    assert clock.patience_us(14 * SECOND_US, 112 * SECOND_US) == 113 * SECOND_US  # whenever that is asked
+    assert clock.patience_us(14 * SECOND_US, 120 * SECOND_US) == 120 * SECOND_US
+
+
 def test_a_clock_is_restored_as_it_was() -> None:
     clock, back = (Clock(lateness_us=5, idle_after_us=7) for _ in range(2))
     clock.accept(100, 3)

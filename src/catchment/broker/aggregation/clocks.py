@@ -81,8 +81,8 @@ class Clock:
     # -- silence ----------------------------------------------------------------------------------------------------
 
     def patience_us(self, end_us: int, now_us: int) -> int:
-        """When to ask for a time that does not come: when it should have, and some more."""
-        return now_us + max(end_us - max(self.seen_us, self.latest_us), 0) + self._idle_after_us
+        """Expected arrival of a time plus `idle_after_us`: at the clock's pace, from the last time that has passed."""
+        return max(now_us, self.seen_at_us + end_us - self.seen_us + self._idle_after_us)
 
     def want(self, end_us: int) -> None:
         self.wanted_us = max(self.wanted_us, end_us)
