@@ -167,9 +167,11 @@ def test_timers_lead_to_what_they_were_set_for() -> None:
     one.publish((5, 1), at_us=1_000)
     assert one.desk.timer_us == 1_000 + (10 - 5) + 100
     told = []
-    while one.desk.timer_us is not None:
-        one.hand(Woken(), at_us=1_105)
-        told += one.told("left")
+    for _ in range(3):
+        if one.desk.timer_us is not None:
+            one.hand(Woken(), at_us=one.desk.timer_us)
+            told += one.told("left")
+    assert one.desk.timer_us is None
     assert [(what, len(pieces), promise_us) for what, _, pieces, promise_us, _ in told] == [("flow", 1, 10)]
 
 
