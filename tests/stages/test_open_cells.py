@@ -2,9 +2,11 @@
 
 import itertools
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +25,7 @@ from catchment.stages import (
     compile_plan,
     finish_windows,
     misfits,
+    open_cells,
     partials_from_bytes,
     partials_to_bytes,
 )
@@ -90,13 +93,20 @@ def cases(draw: st.DrawFn) -> tuple[Any, ...]:
         sorted(draw(st.lists(st.integers(0, 30), max_size=3))),
         draw(st.booleans()),
         draw(st.sampled_from([200, 10_000_000])),
+        draw(st.sampled_from([2, open_cells.FEW_CELLS])),
     )
 
 
 @given(cases())
 @settings(max_examples=80, deadline=None)
 def test_windows_one_after_the_other_are_those_of_all_events(case: tuple[Any, ...]) -> None:
-    topics, events, subscriptions, cuts, restarts, bytes_max = case
+    *_, few_cells = case
+    with patch.object(open_cells, "FEW_CELLS", few_cells):
+        _check(case)
+
+
+def _check(case: tuple[Any, ...]) -> None:
+    topics, events, subscriptions, cuts, restarts, bytes_max, _ = case
     asked = [one for one in subscriptions if not one.is_regular]
     if not asked:
         return
@@ -139,3 +149,26 @@ def test_groups_that_nobody_has_any_more_are_forgotten() -> None:
     assert names.keep_groups(np.array([1, 2])).tolist() == [-1, 0, 1]
     assert names.texts.to_pylist() == ["b", "c"]
     assert names.groups(pa.array(["d", "c"])).tolist() == [2, 1]
+
+
+def test_equal_cells_are_merged_before_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches come while a window is open, there are about as many cells as slices and groups."""
+    monkeypatch.setattr(open_cells, "FEW_CELLS", 100)
+    schema = Schema({"x": "int", "road": "string"})
+    asked = Subscription("s", sql="SELECT sum(x), mode(x) FROM t GROUP BY window(ts, '1 hour'), road")
+    (topic,) = compile_plan([Active(asked)], {"t": schema}, None).topics.values()
+    cells = OpenCells(Names())
+    for number in range(100):
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "ts": pa.array([number] * 10, pa.timestamp("us", tz="UTC")),
+                "x": [number] * 10,
+                "road": [f"r{one}" for one in range(10)],
+            }
+        )
+        cells.add_events(topic, batch, topic.matcher.rows_by_slot(batch))
+    assert len(cells) <= 2 * 110
+    windows = cells.windows(-EVER, EVER)
+    (whole,) = [one for one in windows.values() if not one.blobs]
+    assert whole.low.tolist() == [sum(range(100))] * 10
+    assert whole.publications.tolist() == [100] * 10

@@ -41,6 +41,8 @@ ByCode = dict[int, Cells]
 """Cells in order, by state code."""
 CELL_BYTES = 80
 """About what a cell takes, besides blobs and the text of its group."""
+FEW_CELLS = 1 << 16
+"""Up to so many, equal cells of one state code are not merged before they are needed."""
 NEVER, FOR_EVER = -(2**62), 2**62
 
 
@@ -147,6 +149,8 @@ class _Table:
         self.code, self.count = code, 0
         self._columns: dict[str, Any] = {name: np.empty(64, _KINDS.get(name, np.int64)) for name in _COLUMNS}
         self.blobs: list[bytes] = []
+        self.crowded_at = FEW_CELLS
+        """From how many cells on equal ones are merged."""
         self._is_shared = False
         self._forget_rows()
 
@@ -226,6 +230,7 @@ class _Table:
             "row_group": self.row_group[: self.rows],
             "columns": {name: self[name] for name in _COLUMNS},
             "blobs": tuple(self.blobs),
+            "crowded_at": self.crowded_at,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -234,6 +239,7 @@ class _Table:
         # There is no room behind their values, so nothing is written into them until others take their place.
         self._columns, self._is_shared = dict(saved["columns"]), True
         self.count, self.blobs = len(self._columns["row"]), list(saved["blobs"])
+        self.crowded_at = saved["crowded_at"]
 
     def window(self, numbers: Ints, first: Ints, behind: Ints) -> Cells:
         """One window of each instance, of that number, put together from a range of slices."""
@@ -337,7 +343,12 @@ class OpenCells:
             if len(cells):
                 if cells.code not in self._tables:
                     self._tables[cells.code] = _Table(cells.code)
-                self._tables[cells.code].add(cells)
+                table = self._tables[cells.code]
+                table.add(cells)
+                if table.count > table.crowded_at:
+                    # Else they would grow with the batches that come while a window is open, not with its cells.
+                    table.become(equal_merged(table.cells(self._open(table)), self.names.instances))
+                    table.crowded_at = max(FEW_CELLS, 2 * table.count)
 
     def add_parts(self, question: Question, before: int) -> None:
         """Parts of a question behind the first ones are asked for from now on: they have met no value yet."""
