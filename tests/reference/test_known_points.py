@@ -309,6 +309,78 @@ def test_any_column_name_works(spark: SparkSession, reserved: str) -> None:
     assert delivered == sorted((f"{which}{at}", 0) for which in ("all", "one") for at in range(len(NAMES)))
 
 
+def test_a_column_named_star_is_not_every_event(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"*": pa.array([1, None, 3], pa.int64()), "n": pa.array([1, 2, 2], pa.int64())}
+    table = events({**columns, "DISTINCT n": pa.array([1, None, None], pa.int64())})
+    grouped = "FROM t GROUP BY window(ts, '1 hour')"
+    asked = {
+        "all": f"SELECT count(*) AS c {grouped}",
+        "star": f"SELECT count(`*`) AS c {grouped}",
+        "both": f"SELECT count(*) AS c, count(`*`) AS d, sum(`*`) AS e {grouped}",
+        "having": f"SELECT count(*) AS c {grouped} HAVING count(*) > 2 AND count(`*`) < 3",
+        "distinct": f"SELECT max(n) AS c {grouped} HAVING count(`DISTINCT n`) = 1 AND count(DISTINCT n) = 2",
+    }
+    subscriptions = [Subscription(name, sql=sql) for name, sql in asked.items()]
+    wanted = {("all", "c"): 3, ("star", "c"): 2, ("both", "c"): 3, ("both", "d"): 2, ("both", "e"): 4}
+    wanted |= {("having", "c"): 3, ("distinct", "c"): 2}
+    answers = oracle(table, subscriptions=subscriptions).notifications.to_pylist()
+    assert {(row["subscription"], row["output"]): row["value"] for row in answers} == wanted
+    for engine, kept in (("shared", subscriptions), ("sql", subscriptions[:-1])):
+        run = replay(spark, publications(spark, table), subscriptions=kept, engine=engine)
+        told = {(row.subscription, row.output): row.value for row in run.notifications.collect()}
+        assert told == {key: value for key, value in wanted.items() if key[0] in {one.name for one in kept}}, engine
+    # Restarted without the column, a stream counts what it has counted once.
+    (tmp_path / "in").mkdir()
+    pq.write_table(table.rename_columns([f"c{at}" for at in range(7)]), tmp_path / "in" / "1.parquet")
+    for kept in (subscriptions[:2], subscriptions[:1]):
+        source = spark.readStream.schema(
+            "c0 LONG, c1 STRING, c2 STRING, c3 TIMESTAMP, c4 LONG, c5 LONG, c6 LONG"
+        ).parquet(str(tmp_path / "in"))
+        job = stream(
+            spark, source.toDF(*table.column_names), checkpoint=str(tmp_path / "checkpoint"), subscriptions=kept,
+            trigger="available now",
+        )  # fmt: skip
+        job.await_termination(300)
+    job.end()
+    assert {(row.subscription, row.value) for row in job.notifications.collect()} == {("all", 3.0)}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_may_hold_a_separator(spark: SparkSession, engine: Engine) -> None:
+    names = {"a": ["p", "q"], "b": ["r", "r"], "a\x1fb": ["s", "s"]}
+    table = events({name: pa.array(values) for name, values in names.items()})
+    subscriptions = [
+        Subscription(name, sql=f"SELECT count(*) FROM t GROUP BY window(ts, '1 hour'), {keys}")
+        for name, keys in (("two", "a, b"), ("one", "`a\x1fb`"))
+    ]
+    run = replay(spark, publications(spark, table), subscriptions=subscriptions, engine=engine)
+    found = sorted((row.subscription, sorted(row.group.items()), row.value) for row in run.notifications.collect())
+    assert found == [
+        ("one", [("a\x1fb", "s")], 2.0), ("two", [("a", "p"), ("b", "r")], 1.0), ("two", [("a", "q"), ("b", "r")], 1.0)
+    ]  # fmt: skip
+
+
+KEY_AND_ALIAS = [
+    "SELECT sum(n) AS n FROM t GROUP BY window(ts, '1 hour'), n HAVING n > 3",
+    "SELECT count(*) AS n FROM t GROUP BY window(ts, '1 hour'), n HAVING N = 5",
+    "SELECT count(*) AS N FROM t GROUP BY window(ts, '1 hour'), n HAVING N = 5",
+    "SELECT sum(n) AS m FROM t GROUP BY window(ts, '1 hour'), n HAVING m > 3",
+    "SELECT sum(n) AS m FROM t GROUP BY window(ts, '1 hour') HAVING m > 3",
+]
+"""Of columns n and m; the last of them is no key."""
+
+
+def test_in_having_a_key_comes_before_an_alias(spark: SparkSession) -> None:
+    table = events({"n": pa.array([1, 1, 5, 1, 1], pa.int64()), "m": pa.array([0, 0, 0, 0, 9], pa.int64())})
+    raw = publications(spark, table)
+    for sql in KEY_AND_ALIAS:
+        wanted = sorted(float(row[0]) for row in spark.sql(sql.replace("FROM t", "FROM {t}"), t=raw).collect())
+        answers = oracle(table, subscriptions=asking(sql)).notifications.to_pylist()
+        assert sorted(row["value"] for row in answers) == wanted, sql
+        for engine in ENGINES:
+            assert sorted(values(spark, table, sql, engine)) == wanted, (sql, engine)
+
+
 # -- literals ----------------------------------------------------------------------------------------------------------
 
 LITERALS = [

@@ -243,11 +243,11 @@ def _with_having(
     aggregate: Aggregate, having: exp.Expr, schema: Schema | None, aliases: set[str]
 ) -> tuple[Aggregate, set[str]]:
     """The aggregate with its condition, and the attributes whose keys or measures were compared with text."""
-    # A name means an alias, else a group key, else an output by its text.
+    # A name means a group key, as in Spark, else an alias, else an output by its text.
     by_text = {output.name: output.measure for output in aggregate.outputs}
-    named: dict[str, Measure | None] = {name: measure for name, measure in by_text.items() if name in aliases}
-    named |= {key: None for key in aggregate.group_keys if key not in named}
-    named |= {name: measure for name, measure in by_text.items() if name not in named}
+    named: dict[str, Measure | None] = dict.fromkeys(aggregate.group_keys)
+    for names in (aliases, by_text):
+        named |= {name: measure for name, measure in by_text.items() if name in names and name not in named}
     used: dict[str, Measure] = {}
 
     def use(measure: Measure) -> str:
@@ -273,7 +273,8 @@ def _with_having(
     reader = ConditionReader(resolve, type_of)
     condition = _condition("HAVING", having, reader)
     _refuse_having_of_empty_windows(condition, aggregate.fact_of(Measure("count")))
-    texts = {used[name].attribute or name if name in used else name for name in reader.texts}
+    measured = {name: name if measure.attribute is None else measure.attribute for name, measure in used.items()}
+    texts = {measured.get(name, name) for name in reader.texts}
     return replace(aggregate, having=condition, having_measures=tuple(used.values())), texts
 
 

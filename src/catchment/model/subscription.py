@@ -36,8 +36,8 @@ class Aggregate:
     having_measures: tuple[Measure, ...] = ()
 
     def fact_of(self, measure: Measure) -> str:
-        """What HAVING calls a measure: its text, unless a group key has that name."""
-        name = str(measure)
+        """What HAVING calls a measure: its text with quotes, unless a group key has that name."""
+        name = measure.quoted
         while name in self.group_keys:
             name += "()"
         return name
@@ -110,7 +110,7 @@ def _typed_having(aggregate: Aggregate, schema: Schema) -> Aggregate:
         return aggregate
     results: dict[str, Type] = {key: schema[key] for key in aggregate.group_keys}
     for measure in aggregate.having_measures:
-        result = measure.result(schema[measure.attribute] if measure.attribute else Type.INT)
+        result = measure.result(Type.INT if measure.attribute is None else schema[measure.attribute])
         if result is None:
             raise SubscriptionError(f"HAVING compares {measure}, which is a list; accepted are single values")
         results[aggregate.fact_of(measure)] = result
