@@ -64,7 +64,7 @@ def parse_query(text: str, schema: Schema | None = None) -> Query:
     topic = _topic(select)
     _resolve_names(select, topic, schema)
     where = select.args.get("where")
-    reader = ConditionReader() if schema is None else ConditionReader(type_of=schema.get)
+    reader = ConditionReader.within(schema)
     condition = EVERY_EVENT if where is None else _condition("WHERE", where, reader)
     group, having = select.args.get("group"), select.args.get("having")
     if group is not None:
@@ -270,7 +270,13 @@ def _with_having(
         kind = Type.INT if attribute is None else schema.get(attribute)
         return None if kind is None else used[name].result(kind)
 
-    reader = ConditionReader(resolve, type_of)
+    def column_type_of(name: str) -> str | None:
+        measure = used.get(name)
+        if schema is None or (measure is not None and measure.definition.gives != "the same"):
+            return None
+        return schema.column_types.get(name if measure is None else measure.attribute or "")
+
+    reader = ConditionReader(resolve, type_of, column_type_of)
     condition = _condition("HAVING", having, reader)
     _refuse_having_of_empty_windows(condition, aggregate.fact_of(Measure("count")))
     measured = {name: name if measure.attribute is None else measure.attribute for name, measure in used.items()}

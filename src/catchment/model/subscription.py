@@ -11,6 +11,7 @@ from catchment.model.errors import CatchmentError, ConfigurationError, Subscript
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.schema import RESERVED_COLUMNS, TYPES_ACCEPTED, Schema, Type
+from catchment.model.states import REAL_TOTAL
 from catchment.model.window import Window
 
 __all__ = ["Aggregate", "Output", "Query", "Subscription", "listed"]
@@ -102,6 +103,13 @@ def _check_operator(measure: Measure, schema: Schema) -> None:
         raise SubscriptionError(
             f"{measure} asks for {measure.operator} of an attribute of type {kind.value}; "
             f"accepted are {', '.join(t.value for t in accepted)}"
+        )
+    column = schema.column_types.get(measure.attribute, "")
+    if column.startswith("decimal") and measure.state(kind) is REAL_TOTAL:
+        # In Spark the sum is a decimal. In doubles it would be rounded, and differently on each engine.
+        raise SubscriptionError(
+            f"{measure} adds up the column {measure.attribute!r} of type {column}, which sums of doubles would round; "
+            "accepted is the column cast to double, or multiplied until it is whole and cast to bigint"
         )
 
 
