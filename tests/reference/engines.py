@@ -63,7 +63,8 @@ def spark_schema(table: pa.Table) -> T.StructType:
     def of(given: pa.DataType) -> T.DataType:
         if pa.types.is_decimal(given):
             return T.DecimalType(given.precision, given.scale)
-        return T._parse_datatype_string(kinds[given])
+        # What the word timestamp means depends on the session.
+        return T.TimestampType() if kinds[given] == "timestamp" else T._parse_datatype_string(kinds[given])
 
     return T.StructType([T.StructField(one.name, of(one.type)) for one in table.schema])
 

@@ -176,8 +176,7 @@ class Subscription:
         query = self.query
         names = {*query.attributes, *(query.columns or ())}.difference(RESERVED_COLUMNS)
         is_plain = names.issubset(full.attributes) and not any(full.get(n) is Type.TIMESTAMP for n in query.texts)
-        compares = query.aggregate is not None and query.aggregate.having is not None
-        if is_plain and not (compares and full.case_sensitive):
+        if is_plain and not full.case_sensitive:
             return query
         # The order of texts is not that of the times they mean, and a name may be written in another case than it has:
         # such SQL is read again, now with its types and names.
