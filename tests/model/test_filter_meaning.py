@@ -317,3 +317,19 @@ def test_a_missing_attribute_is_null(data: st.DataObject) -> None:
 
 def test_quoted_names_are_the_names_within() -> None:
     assert Filter.parse(f"{quoted_name('my attribute')} = 1").attributes == ("my attribute",)
+
+
+@pytest.mark.parametrize(
+    ("chain", "same"),
+    [
+        (" AND ".join(f"n != {i}" for i in range(300)), f"n NOT IN ({', '.join(map(str, range(300)))})"),
+        (" OR ".join(f"n = {i}" for i in range(300)), f"n IN ({', '.join(map(str, range(300)))})"),
+        (" OR ".join(f"n = {i} OR s LIKE '%a' AND n < 9" for i in range(200)),
+         f"n IN ({', '.join(map(str, range(200)))}) OR s LIKE '%a' AND n < 9"),
+        (" AND ".join(f"(n != {i} OR s = 'a')" for i in range(40)),
+         f"n NOT IN ({', '.join(map(str, range(40)))}) OR s = 'a'"),
+    ],
+    ids=["and", "or", "mixed", "product"],
+)  # fmt: skip
+def test_long_chains_mean_what_lists_mean(chain: str, same: str) -> None:
+    assert Filter.parse(chain) == Filter.parse(same)

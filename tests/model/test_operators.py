@@ -260,4 +260,18 @@ def test_equal_values_make_equal_bytes() -> None:
     ],
 )
 def test_a_measure_is_named_by_its_text(measure: Measure, text: str) -> None:
-    assert str(measure) == text
+    assert str(measure) == measure.quoted == text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Measure("count"), Measure("count", "*")),
+        (Measure("count_distinct", "n"), Measure("count", "DISTINCT n")),
+        (Measure("percentile", "x", (0.5,)), Measure("percentile", "x, 0.5")),
+        (Measure("sum", "a"), Measure("sum", "`a`")),
+    ],
+)
+def test_no_name_of_a_column_makes_two_measures_one(one: Measure, other: Measure) -> None:
+    assert str(one).replace("`", "") == str(other).replace("`", "")
+    assert one.quoted != other.quoted

@@ -29,6 +29,7 @@ def grouped(select: str, *, rest: str = "") -> str:
         ("VARIANCE(speed)", "var_samp(speed)", "variance(speed)"),
         ("every(wet)", "bool_and(wet)", "every(wet)"),
         ("some(wet)", "bool_or(wet)", "some(wet)"),
+        ("any(Wet)", "bool_or(wet)", "any(Wet)"),
         ("avg(SPEED)", "avg(speed)", "avg(SPEED)"),
         ("approx_percentile(Speed, 0.5)", "approx_percentile(speed, 0.5)", "approx_percentile(Speed, 0.5)"),
         ("count(DISTINCT Lanes)", "count(DISTINCT lanes)", "count(DISTINCT Lanes)"),
@@ -72,6 +73,36 @@ def test_other_names_of_an_aggregate_mean_the_same_and_name_the_output(
 )  # fmt: skip
 def test_aliases_cases_and_null_safe_equality_change_nothing_else(sql: str, same: str) -> None:
     assert query(sql) == query(same)
+
+
+@pytest.mark.parametrize(
+    "selected",
+    ["window.start AS ws", "(window.start)", "window AS w", "SEGMENT AS segment", "segment AS s, Window.END AS e"],
+)
+def test_the_window_and_the_keys_may_be_renamed_which_changes_nothing(selected: str) -> None:
+    grouped_by = "FROM traffic GROUP BY window(ts, '1 minute'), segment"
+    assert query(f"SELECT {selected}, count(*) {grouped_by}") == query(f"SELECT count(*) {grouped_by}")
+
+
+def test_having_knows_keys_by_the_names_that_select_gives_them() -> None:
+    grouped_by = "FROM traffic GROUP BY window(ts, '1 minute'), segment HAVING"
+    renamed = query(f"SELECT segment AS place, count(*) {grouped_by} Place = 'a'")
+    assert renamed == query(f"SELECT count(*) {grouped_by} segment = 'a'")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT A, count(*) FROM traffic GROUP BY window(ts, '1 minute'), a",
+        "SELECT count(*) FROM traffic GROUP BY window(TS, '1 minute')",
+        "SELECT count(*) FROM traffic AS u WHERE U.a = 1 GROUP BY window(ts, '1 minute')",
+        "SELECT Window.start, count(*) FROM traffic GROUP BY window(ts, '1 minute')",
+        "SELECT * FROM traffic WHERE TRAFFIC.a = 1",
+    ],
+)
+def test_another_case_is_refused_where_the_schema_is_strict(sql: str) -> None:
+    with pytest.raises(CatchmentError):
+        query(sql, Schema({"a": "int", "A": "string"}, case_sensitive=True))
 
 
 def test_names_are_strict_where_the_schema_says_so() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from catchment import Subscription
 from catchment.model.errors import CheckpointError, SubscriptionError
-from catchment.pipeline.integrity import checksum
+from catchment.pipeline.integrity import checksum, sealed
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Ledger, Pin
 
@@ -216,8 +216,10 @@ def test_a_version_written_just_before_a_crash_is_there() -> None:
         journal(empty, subscription("a"))
 
 
-def test_a_checkpoint_of_an_older_format_is_refused_by_name() -> None:
+@pytest.mark.parametrize("old", [1, 2])
+def test_a_checkpoint_of_an_older_format_is_refused_by_name(old: int) -> None:
     folder = MemoryFolder()
-    folder.write("job.json", b'{"format":1,"settings":{},"declared":[]}')
-    with pytest.raises(CheckpointError, match=r"memory/job\.json is of format 1, and this version reads format 2"):
+    content = b'{"format":%d,"settings":{},"declared":[]}' % old
+    folder.write("job.json", content if old == 1 else sealed("job.json", content))
+    with pytest.raises(CheckpointError, match=rf"memory/job\.json is of format {old}, and this version reads format 3"):
         journal(folder)

@@ -54,7 +54,9 @@ class Column:
 
     def subject(self, *, in_other_case: bool = False) -> Subject:
         name = other_case(self.name) if in_other_case else self.name
-        return Subject(quoted(name), self.kind.family, self.pool, self.reference, self.kind)
+        # How Spark reads text beside a date or a local time depends on the column's own type.
+        reference = f"own_{self.reference}" if self.kind.spark in ("date", "timestamp_ntz") else self.reference
+        return Subject(quoted(name), self.kind.family, self.pool, reference, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +273,19 @@ def _subscription(
     operators = PLAIN if plain else tuple(OPERATORS)
     measures = [_measure(draw, columns, operators, overflows, plain) for _ in range(draw.choice([1, 1, 2, 3, 5]))]
     outputs = tuple((_alias(draw, at, measure), measure) for at, measure in enumerate(dict.fromkeys(measures)))
+    named = {key.name.lower() for key in keys}
+    others = {name or measure.plain_text for name, measure in outputs[1:]}
+    if keys and keys[0].name not in others and draw.random() < 0.1:
+        outputs = ((keys[0].name, outputs[0][1]), *outputs[1:])
     having, used = None, {}
     if draw.random() < 0.3:
         more = _measure(draw, columns, operators, overflows, plain)
         used = {
             measure.text: measure for measure in (more, *(m for _, m in outputs)) if "top_k" not in measure.operator
         }
-        used |= {quoted(alias): used[m.text] for alias, m in outputs if alias and m.text in used}
+        used |= {
+            quoted(alias): used[m.text] for alias, m in outputs if alias.lower() not in ("", *named) and m.text in used
+        }
         having = _having(draw, used, keys)
     window = _window(draw)
     return Drawn(name, topic, where, (), window, tuple(keys), outputs, having, tuple(used.items()), in_other_case)
@@ -301,7 +309,8 @@ def _measure(
         family: Family = column.kind.family
         may_overflow = not column.tame and operator in ("sum", "avg", "var_samp", "stddev_samp")
         accepted = ("int", "float") if plain else OPERATORS[operator][0]
-        if family in accepted and (overflows or not may_overflow):
+        is_refused = operator in ("sum", "avg") and column.kind.spark == "decimal(12,3)"
+        if family in accepted and (overflows or not may_overflow) and not is_refused:
             parameter = ""
             if operator.endswith("percentile"):
                 parameter = draw.choice(["0.5", "0", "1", "0.25", "0.9", "0.333"])
@@ -317,7 +326,7 @@ def _having(draw: random.Random, measures: dict[str, Measure], keys: Sequence[Co
         pool: dict[Family, list[Any]] = {
             "bool": [True, False],
             "int": [0, 1, 2, 3, 5, 40],
-            "float": [0, 1, 0.5, 2.5, -3, 30, 1e6],
+            "float": [0, 1, 0.5, 2.5, -3, 30, 1e6, 0.1, 0.125, -0.001],
             "string": ["", "a", "b", "é"],
             "time": [0, 1_772_953_200_000_000],
         }

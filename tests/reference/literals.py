@@ -180,13 +180,17 @@ def _time(draw: random.Random, value: int, subject: Subject, *, bare: bool | Non
     # A zone moves the time that is written, which has to stay within the years 1 to 9999 too.
     low, high = moment_us("0001-01-02 00:00:00"), moment_us("9999-12-30 23:59:59.999999")
     time_us = max(low, min(high, time_us + draw.choice([0, 0, 0, 1, -1, 1_000_000])))
-    if draw.random() < 0.1:
+    column = subject.kind.spark if subject.kind is not None else ""
+    # Beside a date, text with a time is refused; beside a local time, text with a zone.
+    if draw.random() < (0.8 if bare and column == "date" else 0.1):
         time_us -= time_us % DAY_US
         moment = EPOCH + timedelta(microseconds=time_us)
         return Literal_(
             f"{'' if bare else draw.choice(['DATE ', 'date'])}'{moment.date().isoformat()}'", "time", time_us
         )
-    zone, shift = draw.choice([("", 0), ("", 0), ("Z", 0), ("+00:00", 0), ("+05:30", 330), ("-04:00", -240)])
+    zones = [("", 0), ("", 0), ("Z", 0), ("+00:00", 0), ("+05:30", 330), ("-04:00", -240)]
+    is_local = bare and column == "timestamp_ntz" and draw.random() < 0.8
+    zone, shift = draw.choice(zones[:4] if is_local else zones)
     moment = EPOCH + timedelta(microseconds=time_us + shift * 60_000_000)
     digits = "microseconds" if time_us % 1_000_000 else draw.choice(["seconds", "microseconds", "milliseconds"])
     text = moment.replace(tzinfo=None).isoformat(sep=draw.choice([" ", "T"]), timespec=digits) + zone

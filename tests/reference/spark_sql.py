@@ -127,6 +127,7 @@ def _typed(raw: DataFrame, case: Case) -> DataFrame:
             problems.append(f"isnan(CAST({given} AS DOUBLE)) OR abs(CAST({given} AS DOUBLE)) = double('Infinity')")
         elif column.kind.family == "time":
             columns[column.reference] = f"CAST({given} AS TIMESTAMP)"
+            columns[f"own_{column.reference}"] = given
             problems.append(_outside(f"CAST({given} AS TIMESTAMP)"))
     bad = " OR ".join(f"coalesce({problem}, FALSE)" for problem in problems)
     typed = plain.selectExpr(*(f"{value} AS {name}" for name, value in columns.items()), f"{bad} AS bad")

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,78 @@ def test_times_without_a_zone_stay_where_the_session_has_none(
     assert start == [moment_us(text) // HOUR_US * HOUR_US]
 
 
+TEXTS_OF_TIMES = [
+    "d = '2026-03-08'", "d = '2026-03-08 15:00:00'", "d >= '2026-03-09 15:00:00'", "d IN ('2026-03-08', '2026-03-09')",
+    "d IN ('2026-03-08 01:00:00')", "d NOT IN ('2026-03-08 01:00:00')", "d <=> '2026-03-09 10:00:00'",
+    "d != '2026-3-8'",
+    "d BETWEEN '2026-03-08 12:00:00' AND '2026-03-09 12:00:00'", "d > TIMESTAMP '2026-03-08 15:00:00'", "d < '2026-03'",
+    "d = DATE '2026-03-08 15:00:00'", "d < '2026-03-09T00:00:00Z'", "d <= ' 2026-03-09 '", "'2026-03-08 23:00:00' < d",
+    "local >= '2026-03-08 10:00:00'", "local >= '2026-03-08 10:00:00+03:00'", "local < '2026-03-08 10:00:00Z'",
+    "local >= TIMESTAMP '2026-03-08 10:00:00'", "local = '2026-03-08 10:00:00 -05:00'", "local = '2026-03-08'",
+    "local BETWEEN '2026-03-08' AND '2026-03-08 10:00:00-08'", "local <=> '2026-03-08 09:00:00 UTC'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_texts_of_dates_and_local_times_are_read_as_spark_reads_them(spark: SparkSession, ansi: str) -> None:
+    times = [SPRING_US + hour * HOUR_US for hour in range(0, 96, 3)]
+    local = pa.array(times, pa.timestamp("us"))
+    table = events({"local": local, "d": local.cast(pa.date32())}, ts=times)
+    with configured(spark, {"spark.sql.ansi.enabled": ansi}):
+        wanted = {condition: plain_spark(spark, table, condition) for condition in TEXTS_OF_TIMES}
+        for engine in ENGINES:
+            found = counted(spark, table, TEXTS_OF_TIMES, engine)
+            wrong = {c: (wanted[c], found[c]) for c in TEXTS_OF_TIMES if found[c] not in (None, wanted[c])}
+            assert not wrong, engine
+    assert sum(count is not None for count in found.values()) == 9
+
+
+@pytest.mark.parametrize("having", ["max(d) = '2026-03-08 15:00:00'", "d >= '2026-03-08 15:00:00'",
+                                    "min(local) < '2026-03-08 10:00:00+03:00'"])  # fmt: skip
+def test_having_refuses_the_texts_of_times_that_where_refuses(having: str) -> None:
+    local = pa.array([SPRING_US], pa.timestamp("us"))
+    table = events({"local": local, "d": local.cast(pa.date32())})
+    sql = f"SELECT count(*) FROM t GROUP BY window(ts, '1 hour'), d HAVING {having}"
+    with pytest.raises(CatchmentError, match=r"is compared with '2026-03-08 1.*accepted are"):
+        oracle(table, subscriptions=asking(sql))
+    plain = sql.replace(" 15:00:00", "").replace("+03:00", "")
+    assert oracle(table, subscriptions=asking(plain)).notifications.num_rows == 1
+
+
+# -- text that Spark compares in its own ways --------------------------------------------------------------------------
+
+
+def test_padded_and_collated_columns_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "padded"
+    described = "event_id BIGINT, topic STRING, broker STRING, ts TIMESTAMP, s CHAR(5), v VARCHAR(5), n INT"
+    spark.sql(f"CREATE TABLE padded ({described}) USING parquet LOCATION '{path}'")
+    try:
+        spark.sql("INSERT INTO padded VALUES (1, 't', 'b', TIMESTAMP '2026-03-08 06:00:00', 'ab', 'ab', 1)")
+        stored = spark.table("padded")
+        collated = stored.selectExpr("*", "v COLLATE UTF8_LCASE AS low")
+        grouped = "GROUP BY window(ts, '1 hour')"
+        for engine in ENGINES:
+            for column, kind in (("s", r"char\(5\)"), ("low", "string collate UTF8_LCASE")):
+                for sql in (
+                    f"SELECT count(*) FROM t WHERE {column} = 'ab' {grouped}",
+                    f"SELECT count(*) FROM t {grouped}, {column}",
+                    f"SELECT max({column}) FROM t {grouped}",
+                ):
+                    with pytest.raises(
+                        CatchmentError, match=rf"attribute '{column}' has type {kind}; .*cast the column"
+                    ):
+                        replay(spark, collated, subscriptions=asking(sql), engine=engine)
+            for condition in ("v = 'ab'", "n = 1"):
+                sql = f"SELECT count(*) FROM t WHERE {condition} {grouped}"
+                run = replay(spark, collated, subscriptions=asking(sql), engine=engine)
+                assert [row.value for row in run.notifications.collect()] == [1.0]
+        topics = stored.selectExpr("*", "topic COLLATE UTF8_LCASE AS other").drop("topic")
+        with pytest.raises(CatchmentError, match="column 'topic' has type string collate UTF8_LCASE"):
+            replay(spark, topics.withColumnRenamed("other", "topic"), subscriptions=asking(COUNT))
+    finally:
+        spark.sql("DROP TABLE padded")
+
+
 # -- Spark's way of handing over batches -------------------------------------------------------------------------------
 
 
@@ -237,8 +310,44 @@ def test_decimals_beyond_a_double_are_exact_or_refused(spark: SparkSession, engi
 )
 def test_decimals_that_fit_are_numbers(spark: SparkSession, engine: Engine, kind: pa.DataType) -> None:
     table = events({"d": pa.array([1, 2, 3, None], kind)})
-    sql = "SELECT sum(d) FROM t WHERE d >= 1.5 GROUP BY window(ts, '1 hour')"
-    assert values(spark, table, sql, engine) == [5.0]
+    sql = "SELECT max(d) FROM t WHERE d >= 1.5 GROUP BY window(ts, '1 hour') HAVING count(d) = 2"
+    assert values(spark, table, sql, engine) == [3.0]
+
+
+EXACT_DECIMALS = {
+    "max(d)": "max(d) = 0.3 AND min(d) = 0.1",
+    "min(d)": "max(d) > 0.29 AND max(d) <= 0.30 AND mode(d) = 0.1",
+    "count(d)": "max(d) IN (0.3, 7)",
+    "median(d)": "max(d) = 0.3D",
+}
+"""What of decimals 0.1, 0.1 and 0.3 is told, and a HAVING that holds of them."""
+
+
+@pytest.mark.parametrize("measure", ["sum(d)", "avg(d)", "mean(d)", "sum(D)"])
+def test_sums_of_decimals_with_fractions_are_refused_by_name(spark: SparkSession, measure: str) -> None:
+    table = events({"d": pa.array([1, 2], pa.decimal128(10, 2))})
+    grouped = "FROM t GROUP BY window(ts, '1 hour')"
+    for sql in (f"SELECT {measure} {grouped}", f"SELECT count(*) {grouped} HAVING {measure} > 0.3"):
+        with pytest.raises(CatchmentError, match=r"'d' of type decimal\(10,2\).*cast to double"):
+            oracle(table, subscriptions=asking(sql))
+        for engine in ENGINES:
+            with pytest.raises(CatchmentError, match=r"'d' of type decimal\(10,2\).*cast to double"):
+                replay(spark, publications(spark, table), subscriptions=asking(sql), engine=engine)
+    # Declared as a float it is one.
+    run = replay(spark, publications(spark, table), subscriptions=asking(f"SELECT {measure} {grouped}"),
+                 schema={"d": "float"})  # fmt: skip
+    assert run.notifications.count() == 1
+
+
+def test_decimals_compare_exactly_in_having(spark: SparkSession) -> None:
+    table = events({"d": pa.array([Decimal("0.1"), Decimal("0.1"), Decimal("0.3")], pa.decimal128(10, 2))})
+    for measure, having in EXACT_DECIMALS.items():
+        sql = f"SELECT {measure} FROM t GROUP BY window(ts, '1 hour') HAVING {having}"
+        raw = publications(spark, table)
+        wanted = [float(row[0]) for row in spark.sql(sql.replace("FROM t", "FROM {t}"), t=raw).collect()]
+        assert len(wanted) == 1, sql
+        for engine in ENGINES if "median" not in sql and "mode" not in sql else ENGINES[1:]:
+            assert values(spark, table, sql, engine) == wanted, (sql, engine)
 
 
 # -- measures ----------------------------------------------------------------------------------------------------------
@@ -307,6 +416,78 @@ def test_any_column_name_works(spark: SparkSession, reserved: str) -> None:
     assert told == {f"sum{at}": ({name: str(at)}, float(at)) for at, name in enumerate(NAMES)}
     assert told_plainly == {f"sum{at}": told[f"sum{at}"] for at in range(8)}
     assert delivered == sorted((f"{which}{at}", 0) for which in ("all", "one") for at in range(len(NAMES)))
+
+
+def test_a_column_named_star_is_not_every_event(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"*": pa.array([1, None, 3], pa.int64()), "n": pa.array([1, 2, 2], pa.int64())}
+    table = events({**columns, "DISTINCT n": pa.array([1, None, None], pa.int64())})
+    grouped = "FROM t GROUP BY window(ts, '1 hour')"
+    asked = {
+        "all": f"SELECT count(*) AS c {grouped}",
+        "star": f"SELECT count(`*`) AS c {grouped}",
+        "both": f"SELECT count(*) AS c, count(`*`) AS d, sum(`*`) AS e {grouped}",
+        "having": f"SELECT count(*) AS c {grouped} HAVING count(*) > 2 AND count(`*`) < 3",
+        "distinct": f"SELECT max(n) AS c {grouped} HAVING count(`DISTINCT n`) = 1 AND count(DISTINCT n) = 2",
+    }
+    subscriptions = [Subscription(name, sql=sql) for name, sql in asked.items()]
+    wanted = {("all", "c"): 3, ("star", "c"): 2, ("both", "c"): 3, ("both", "d"): 2, ("both", "e"): 4}
+    wanted |= {("having", "c"): 3, ("distinct", "c"): 2}
+    answers = oracle(table, subscriptions=subscriptions).notifications.to_pylist()
+    assert {(row["subscription"], row["output"]): row["value"] for row in answers} == wanted
+    for engine, kept in (("shared", subscriptions), ("sql", subscriptions[:-1])):
+        run = replay(spark, publications(spark, table), subscriptions=kept, engine=engine)
+        told = {(row.subscription, row.output): row.value for row in run.notifications.collect()}
+        assert told == {key: value for key, value in wanted.items() if key[0] in {one.name for one in kept}}, engine
+    # Restarted without the column, a stream counts what it has counted once.
+    (tmp_path / "in").mkdir()
+    pq.write_table(table.rename_columns([f"c{at}" for at in range(7)]), tmp_path / "in" / "1.parquet")
+    for kept in (subscriptions[:2], subscriptions[:1]):
+        source = spark.readStream.schema(
+            "c0 LONG, c1 STRING, c2 STRING, c3 TIMESTAMP, c4 LONG, c5 LONG, c6 LONG"
+        ).parquet(str(tmp_path / "in"))
+        job = stream(
+            spark, source.toDF(*table.column_names), checkpoint=str(tmp_path / "checkpoint"), subscriptions=kept,
+            trigger="available now",
+        )  # fmt: skip
+        job.await_termination(300)
+    job.end()
+    assert {(row.subscription, row.value) for row in job.notifications.collect()} == {("all", 3.0)}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_may_hold_a_separator(spark: SparkSession, engine: Engine) -> None:
+    names = {"a": ["p", "q"], "b": ["r", "r"], "a\x1fb": ["s", "s"]}
+    table = events({name: pa.array(values) for name, values in names.items()})
+    subscriptions = [
+        Subscription(name, sql=f"SELECT count(*) FROM t GROUP BY window(ts, '1 hour'), {keys}")
+        for name, keys in (("two", "a, b"), ("one", "`a\x1fb`"))
+    ]
+    run = replay(spark, publications(spark, table), subscriptions=subscriptions, engine=engine)
+    found = sorted((row.subscription, sorted(row.group.items()), row.value) for row in run.notifications.collect())
+    assert found == [
+        ("one", [("a\x1fb", "s")], 2.0), ("two", [("a", "p"), ("b", "r")], 1.0), ("two", [("a", "q"), ("b", "r")], 1.0)
+    ]  # fmt: skip
+
+
+KEY_AND_ALIAS = [
+    "SELECT sum(n) AS n FROM t GROUP BY window(ts, '1 hour'), n HAVING n > 3",
+    "SELECT count(*) AS n FROM t GROUP BY window(ts, '1 hour'), n HAVING N = 5",
+    "SELECT count(*) AS N FROM t GROUP BY window(ts, '1 hour'), n HAVING N = 5",
+    "SELECT sum(n) AS m FROM t GROUP BY window(ts, '1 hour'), n HAVING m > 3",
+    "SELECT sum(n) AS m FROM t GROUP BY window(ts, '1 hour') HAVING m > 3",
+]
+"""Of columns n and m; the last of them is no key."""
+
+
+def test_in_having_a_key_comes_before_an_alias(spark: SparkSession) -> None:
+    table = events({"n": pa.array([1, 1, 5, 1, 1], pa.int64()), "m": pa.array([0, 0, 0, 0, 9], pa.int64())})
+    raw = publications(spark, table)
+    for sql in KEY_AND_ALIAS:
+        wanted = sorted(float(row[0]) for row in spark.sql(sql.replace("FROM t", "FROM {t}"), t=raw).collect())
+        answers = oracle(table, subscriptions=asking(sql)).notifications.to_pylist()
+        assert sorted(row["value"] for row in answers) == wanted, sql
+        for engine in ENGINES:
+            assert sorted(values(spark, table, sql, engine)) == wanted, (sql, engine)
 
 
 # -- literals ----------------------------------------------------------------------------------------------------------

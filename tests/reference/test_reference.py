@@ -50,6 +50,7 @@ REFUSED_BY_NAME = (
     "accepted are integers from",
     "HAVING is never true",
     "more digits than a double",
+    "of which Spark would",
 )
 
 

@@ -67,7 +67,7 @@ NAMES = [
     "subscription", "kind", "question", "output", "exact", "name", "numbers", "ids", "batch", "worth", "slice", "états",
     "速度", "é", "e\u0301", "🚗", "1st", "a-b", "count", "sum(x)", "count(*)", "window_start", "publications",
     "revision", "start", "end", "interval", "timestamp", "current_date", "left", "state", "parts", "partial",
-    "position", "a.b.c", "${spark.app.name}",
+    "position", "a.b.c", "${spark.app.name}", "*", "DISTINCT n", "a\x1fb",
 ]  # fmt: skip
 TWINS = [("speed", "Speed"), ("value", "VALUE"), ("ts", "TS"), ("broker", "Broker"), ("window", "Window"), ("É", "é")]
 """Names that differ in case alone: columns of their own where the session distinguishes case."""

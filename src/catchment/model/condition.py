@@ -19,7 +19,7 @@ from catchment.model.errors import EventError, FilterError
 from catchment.model.filter import EVERY_EVENT, NO_EVENT, Filter
 from catchment.model.literals import literal_of
 from catchment.model.schema import IMPLICIT_ATTRIBUTES, Schema, Type
-from catchment.model.times import microseconds
+from catchment.model.times import has_offset, is_plain_date, microseconds
 
 __all__ = ["ConditionReader", "column_name", "parse_condition"]
 
@@ -31,6 +31,9 @@ Resolve: TypeAlias = "Callable[[exp.Expr], str | None]"
 
 TypeOf: TypeAlias = "Callable[[str], Type | None]"
 """Says the type of an attribute, or None if it is not known."""
+
+ColumnTypeOf: TypeAlias = "Callable[[str], str | None]"
+"""Says the type of an attribute's column as Spark writes it, where that says more; see `Schema.column_types`."""
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -45,7 +48,7 @@ _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def parse_condition(text: str, schema: Schema | None = None) -> Filter:
-    reader = ConditionReader() if schema is None else ConditionReader(type_of=schema.get)
+    reader = ConditionReader.within(schema)
     try:
         return reader.read(_parse_one(text, dialect=SubscriptionSql))
     except SqlglotError as error:
@@ -66,11 +69,22 @@ def column_name(node: exp.Expr) -> str | None:
 class ConditionReader:
     """Reads parsed conditions; where the type of an attribute is known, text is read as a time if it is one."""
 
-    def __init__(self, resolve: Resolve = column_name, type_of: TypeOf = IMPLICIT_ATTRIBUTES.get) -> None:
+    def __init__(
+        self,
+        resolve: Resolve = column_name,
+        type_of: TypeOf = IMPLICIT_ATTRIBUTES.get,
+        column_type_of: ColumnTypeOf = lambda attribute: None,
+    ) -> None:
         self._resolve = resolve
         self._type_of = type_of
+        self._column_type_of = column_type_of
         self.texts: set[str] = set()
         """The attributes that were compared with text."""
+
+    @classmethod
+    def within(cls, schema: Schema | None) -> ConditionReader:
+        """One that reads conditions about the attributes of a schema, where it is known."""
+        return cls() if schema is None else cls(type_of=schema.get, column_type_of=schema.column_types.get)
 
     def read(self, node: exp.Expr, *, negated: bool = False) -> Filter:
         node, negated = _without_not(node, negated)
@@ -193,8 +207,19 @@ class ConditionReader:
         self.texts.add(attribute)
         if self._type_of(attribute) is not Type.TIMESTAMP:
             return literal
+        text, column = str(literal[0]), self._column_type_of(attribute)
+        if column == "date" and not is_plain_date(text):
+            raise FilterError(
+                f"attribute {attribute!r} is a date and is compared with {text!r}, of which Spark would read the day "
+                "alone; accepted are dates like '2014-08-11', and TIMESTAMP '…'"
+            )
+        if column == "timestamp_ntz" and has_offset(text):
+            raise FilterError(
+                f"attribute {attribute!r} is a time without a zone and is compared with {text!r}, of which Spark would "
+                "not read the zone; accepted are times like '2014-08-11 07:30:00', and TIMESTAMP '…'"
+            )
         try:
-            return microseconds(str(literal[0]), attribute=attribute), "timestamp"
+            return microseconds(text, attribute=attribute), "timestamp"
         except EventError:
             raise FilterError(
                 f"attribute {attribute!r} is a time stamp and is compared with {literal[0]!r}; "

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.model.errors import EventError, SchemaError
-from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
+from catchment.model.schema import RESERVED_COLUMNS, Schema, Type, column_types_of
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
 __all__ = ["DEDUPLICATION_US", "as_events", "attribute_schema", "event_times_us", "problems", "value_problem"]
@@ -34,7 +34,7 @@ def attribute_schema(columns: pa.Schema) -> Schema:
                 found[column.name] = Type.of(column.type, attribute=column.name)
             except SchemaError:
                 unusable[column.name] = str(column.type)
-    return Schema(found, unusable=unusable)
+    return Schema(found, unusable=unusable, column_types=column_types_of(columns))
 
 
 def as_events(table: Columns, schema: Schema) -> pa.Table:

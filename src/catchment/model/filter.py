@@ -7,12 +7,13 @@ A filter is a tuple of conjunctions, a conjunction one constraint per attribute.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import reduce
 from itertools import chain
 from operator import and_
+from typing import TypeVar
 
 from catchment.model.constraint import ANYTHING, Constraint, Family, family_of
 from catchment.model.errors import EventError, FilterError
@@ -98,7 +99,8 @@ class Filter:
         (given,) = _in_one_family(conjunctions)
         kept: list[Conjunction] = []
         # Sorted before merging too, as what is merged first decides what is left.
-        for conjunction in sorted({c for c in given if not c.is_empty}, key=lambda c: c.order):
+        ordered = sorted({c for c in given if not c.is_empty}, key=lambda c: c.order)
+        for conjunction in _with_ranges_joined(ordered) if len(ordered) > DISJUNCTS_MAX else ordered:
             _absorb(kept, conjunction)
             if len(kept) > UNMERGED_MAX:
                 break
@@ -126,7 +128,11 @@ class Filter:
     @classmethod
     def all_of(cls, filters: Iterable[Filter]) -> Filter:
         """What satisfies every one of them, the same whatever their order."""
-        return reduce(and_, sorted(filters, key=lambda f: f.order), EVERY_EVENT)
+        ordered = sorted(filters, key=lambda f: f.order)
+        # Conjunctions in pairs, and pairs of pairs: one after the other, thousands of `n != 1` would take minutes.
+        simple = [one for one in ordered if len(one.disjuncts) <= 1]
+        others = [one for one in ordered if len(one.disjuncts) > 1]
+        return reduce(and_, others, _in_pairs(simple, and_) if simple else EVERY_EVENT)
 
     @classmethod
     def any_of(cls, filters: Iterable[Filter]) -> Filter:
@@ -203,6 +209,37 @@ def least_upper_bound(filters: Iterable[Filter]) -> Filter:
             if name in theirs
         }
     return Filter.of([Conjunction.of(bound)])
+
+
+_One = TypeVar("_One")
+
+
+def _in_pairs(values: list[_One], combine: Callable[[_One, _One], _One]) -> _One:
+    """Combine neighbours, then what came of neighbours, until one is left."""
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=False)
+        values = [combine(*pair) for pair in pairs] + values[len(values) // 2 * 2 :]
+    return values[0]
+
+
+def _with_ranges_joined(conjunctions: list[Conjunction]) -> list[Conjunction]:
+    """The same with one conjunction for all that say nothing but in which ranges one attribute lies."""
+    ranges: dict[str, list[Constraint]] = {}
+    others = []
+    for conjunction in conjunctions:
+        if len(conjunction) == 1 and not conjunction.constraints[0][1].patterns:
+            name, constraint = conjunction.constraints[0]
+            ranges.setdefault(name, []).append(constraint)
+        else:
+            others.append(conjunction)
+    joined = [Conjunction.of({name: _in_pairs(some, _joined)}) for name, some in ranges.items()]
+    return sorted([*joined, *others], key=lambda c: c.order)
+
+
+def _joined(one: Constraint, other: Constraint) -> Constraint:
+    both = one.union(other)
+    assert both is not None  # as they are of one family, and have no patterns
+    return both
 
 
 def _absorb(kept: list[Conjunction], new: Conjunction) -> None:

@@ -30,6 +30,12 @@ def literal_of(node: exp.Expr, attribute: str) -> tuple[Scalar, Family] | None:
             f"attribute {attribute!r} is compared with the time {text!r}; "
             "accepted are times like '2014-08-11 07:30:00', of the years 1 to 9999"
         ) from None
+    except FilterError:
+        raise
+    except ValueError:
+        raise FilterError(
+            f"cannot use {sql_text(node)!r} as a value; accepted are numbers like 15, 1.5, 1.5e3"
+        ) from None
 
 
 def _read_literal(node: exp.Expr, sign: int = 1) -> tuple[Scalar, Family] | None:

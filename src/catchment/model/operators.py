@@ -46,12 +46,20 @@ class Measure:
     parameters: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        if self.attribute is None:
+        return self._written(self.attribute)
+
+    @property
+    def quoted(self) -> str:
+        """The text with quotes where the attribute needs them; no other measure has the same, whatever its name."""
+        return self._written(_quoted_name(self.attribute))
+
+    def _written(self, attribute: str | None) -> str:
+        if attribute is None:
             return f"{self.operator}(*)"
         if self.operator == "count_distinct":
-            return f"count(DISTINCT {self.attribute})"
+            return f"count(DISTINCT {attribute})"
         numbers = (str(int(p)) if p.is_integer() else repr(p) for p in self.parameters)
-        return f"{self.operator}({', '.join([self.attribute, *numbers])})"
+        return f"{self.operator}({', '.join([attribute, *numbers])})"
 
     @property
     def definition(self) -> Operator:
@@ -66,6 +74,10 @@ class Measure:
     def result(self, kind: Type) -> Type | None:
         """The type of the answer over an attribute of a type; None is a list."""
         return self.definition.result(kind)
+
+
+def _quoted_name(attribute: str | None) -> str | None:
+    return attribute if attribute is None or attribute.isidentifier() else "`" + attribute.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,15 @@ import pyarrow as pa
 
 from catchment.model.errors import SchemaError
 
-__all__ = ["DECIMALS_ACCEPTED", "IMPLICIT_ATTRIBUTES", "RESERVED_COLUMNS", "TYPES_ACCEPTED", "Schema", "Type"]
+__all__ = [
+    "DECIMALS_ACCEPTED",
+    "IMPLICIT_ATTRIBUTES",
+    "RESERVED_COLUMNS",
+    "TYPES_ACCEPTED",
+    "Schema",
+    "Type",
+    "column_types_of",
+]
 
 
 class Type(Enum):
@@ -111,6 +119,22 @@ def _of_arrow(given: pa.DataType) -> Type | None:
     return None
 
 
+def column_types_of(columns: pa.Schema) -> dict[str, str]:
+    """The types of Arrow's columns that say more than those of attributes."""
+    found = {column.name: _column_type(column.type) for column in columns}
+    return {name: said for name, said in found.items() if said is not None}
+
+
+def _column_type(given: pa.DataType) -> str | None:
+    if pa.types.is_dictionary(given):
+        return _column_type(given.value_type)
+    if pa.types.is_decimal(given) and given.scale > 0:
+        return f"decimal({given.precision},{given.scale})"
+    if pa.types.is_date(given):
+        return "date"
+    return "timestamp_ntz" if pa.types.is_timestamp(given) and given.tz is None else None
+
+
 RESERVED_COLUMNS = ("event_id", "topic", "broker", "ts")
 """The columns of a publication that are not attributes of its topic."""
 
@@ -127,6 +151,9 @@ class Schema:
     """Whether a subscription must write the names of attributes in the case that they have here."""
     unusable: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Columns of the data that are no attributes, and their types, so that who asks for one hears why."""
+    column_types: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The types of columns, as Spark writes them, where they say more than those of the attributes: `decimal(10,2)`,
+    `date`, `timestamp_ntz`."""
     _full: Schema | None = field(default=None, init=False, repr=False, compare=False)
     """With the implicit attributes, once somebody asked: thousands of subscriptions do."""
 
@@ -140,7 +167,8 @@ class Schema:
         if isinstance(given, Schema):
             return given
         if isinstance(given, pa.Schema):
-            return cls({column.name: Type.of(column.type, attribute=column.name) for column in given})
+            types = {column.name: Type.of(column.type, attribute=column.name) for column in given}
+            return cls(types, column_types=column_types_of(given))
         return cls({name: Type.of(kind, attribute=name) for name, kind in given.items()})
 
     def with_implicit(self) -> Schema:
@@ -186,4 +214,4 @@ class Schema:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Schema, (dict(self.attributes), self.case_sensitive, dict(self.unusable)))
+        return (Schema, (dict(self.attributes), self.case_sensitive, dict(self.unusable), dict(self.column_types)))

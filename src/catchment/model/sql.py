@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
 from typing import NoReturn
@@ -51,8 +52,6 @@ _CLAUSES = {
     "sample": "TABLESAMPLE",
     "pivots": "PIVOT",
 }
-_WINDOW_BOUNDS = {"start": ("start", "window_start"), "end": ("end", "window_end")}
-"""The fields of `window`, and what they may be called."""
 
 
 def parse_query(text: str, schema: Schema | None = None) -> Query:
@@ -64,14 +63,15 @@ def parse_query(text: str, schema: Schema | None = None) -> Query:
     topic = _topic(select)
     _resolve_names(select, topic, schema)
     where = select.args.get("where")
-    reader = ConditionReader() if schema is None else ConditionReader(type_of=schema.get)
+    reader = ConditionReader.within(schema)
     condition = EVERY_EVENT if where is None else _condition("WHERE", where, reader)
     group, having = select.args.get("group"), select.args.get("having")
     if group is not None:
-        aggregate = _aggregate(select, group, text)
+        is_strict = schema is not None and schema.case_sensitive
+        aggregate, renamed = _aggregate(select, group, text, is_strict)
         if having is not None:
             aliases = {node.alias for node in select.expressions if isinstance(node, exp.Alias)}
-            aggregate, having_texts = _with_having(aggregate, having, schema, aliases)
+            aggregate, having_texts = _with_having(aggregate, having, schema, aliases, renamed)
             reader.texts.update(having_texts)
         return Query(topic.name, condition, aggregate=aggregate, texts=tuple(sorted(reader.texts)))
     if having is not None:
@@ -85,12 +85,19 @@ _WRITTEN = "written"
 
 def _resolve_names(select: exp.Select, topic: exp.Table, schema: Schema | None) -> None:
     """Let columns have the names of the schema's attributes, without the topic's name or alias before them."""
+    is_strict = schema is not None and schema.case_sensitive
     for column in select.find_all(exp.Column):
-        if column.table.lower() in (topic.name.lower(), topic.alias.lower()) and not column.args.get("db"):
+        is_ours = any(_is_same(column.table, name, is_strict) for name in (topic.name, topic.alias))
+        if is_ours and not column.args.get("db"):
             column.set("table", None)
         if schema is not None and isinstance(column.this, exp.Identifier) and not column.table:
             column.meta[_WRITTEN] = column.name
             column.this.set("this", schema.resolve(column.name))
+
+
+def _is_same(written: str, name: str, is_strict: bool) -> bool:
+    """Tell whether a name is meant; strictly only if it is written in the same case."""
+    return written == name or (not is_strict and written.lower() == name.lower())
 
 
 def _written(column: exp.Expr) -> str:
@@ -112,8 +119,13 @@ def _refuse(problem: str) -> NoReturn:
 
 def _single_select(text: str) -> exp.Select:
     try:
+        if "|>" in text and any(token.text == "|>" for token in SubscriptionSql().tokenize(text)):
+            _refuse("the pipe |> is not accepted")
         parsed = [statement for statement in _parse(text, dialect=SubscriptionSql) if statement is not None]
-    except SqlglotError as error:
+    except SubscriptionError:
+        raise  # which is a ValueError too
+    except (SqlglotError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # The parser has errors of its own for most SQL that it cannot read, and stumbles over some.
         _refuse(f"cannot read {text!r}: {first_line(error)}")
     except RecursionError:
         _refuse("the SQL is nested too deeply")
@@ -167,7 +179,8 @@ def _columns(select: exp.Select) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names))
 
 
-def _aggregate(select: exp.Select, group: exp.Group, text: str) -> Aggregate:
+def _aggregate(select: exp.Select, group: exp.Group, text: str, is_strict: bool) -> tuple[Aggregate, dict[str, str]]:
+    """What is asked of each window, and the group keys that SELECT renames, by their new names."""
     for part, value in group.args.items():
         if value and part != "expressions":
             _refuse(f"GROUP BY {part.upper()} is not accepted")
@@ -177,7 +190,7 @@ def _aggregate(select: exp.Select, group: exp.Group, text: str) -> Aggregate:
         if _is_window(node):
             if window is not None:
                 _refuse("GROUP BY has two windows")
-            window = _window(node)
+            window = _window(node, is_strict)
         else:
             key = column_name(node)
             if key is None:
@@ -185,45 +198,44 @@ def _aggregate(select: exp.Select, group: exp.Group, text: str) -> Aggregate:
             keys.append(key)
     if window is None:
         _refuse("GROUP BY lacks window(ts, size[, shift])")
-    return Aggregate(window, _outputs(select, keys, text), tuple(dict.fromkeys(keys)))
+    outputs, renamed = _outputs(select, keys, text, is_strict)
+    return Aggregate(window, outputs, tuple(dict.fromkeys(keys))), renamed
 
 
-def _outputs(select: exp.Select, keys: list[str], text: str) -> tuple[Output, ...]:
+def _outputs(
+    select: exp.Select, keys: list[str], text: str, is_strict: bool
+) -> tuple[tuple[Output, ...], dict[str, str]]:
     outputs: list[Output] = []
+    renamed: dict[str, str] = {}
     for node in select.expressions:
-        inner = node.this if isinstance(node, exp.Alias) else node
-        # Every notification carries its window and its group.
-        if _is_window_bound(inner, node.alias) or _is_key(inner, keys, node):
-            continue
+        inner = (node.this if isinstance(node, exp.Alias) else node).unnest()
         name = column_name(inner)
+        # Every notification carries its window and its group, under their own names.
+        if _is_window_bound(inner, is_strict):
+            continue
+        key = next((key for key in (*keys, "window") if name is not None and _is_same(name, key, is_strict)), None)
+        if key is not None:
+            if isinstance(node, exp.Alias) and key in keys:
+                renamed[str(node.alias)] = key
+            continue
         if name is not None or isinstance(inner, exp.Star):
             _refuse(f"SELECT {sql_text(inner)} is neither an aggregate nor a GROUP BY attribute")
         measure = _measure(inner)
         outputs.append(Output(str(node.alias) if isinstance(node, exp.Alias) else _output_name(inner, text), measure))
     if not outputs:
         _refuse("SELECT has no aggregate")
-    names = [output.name for output in outputs]
+    names = [*renamed, *(output.name for output in outputs)]
     for name in names:
         if names.count(name) > 1:
             _refuse(f"SELECT has two outputs named {name!r}: name one with AS")
-    return tuple(outputs)
+    return tuple(outputs), renamed
 
 
-def _is_key(inner: exp.Expr, keys: list[str], node: exp.Expr) -> bool:
-    name = column_name(inner)
-    if name is None or name.lower() not in ("window", *(key.lower() for key in keys)):
+def _is_window_bound(inner: exp.Expr, is_strict: bool) -> bool:
+    if not isinstance(inner, exp.Column) or not _is_same(inner.table, "window", is_strict):
         return False
-    if isinstance(node, exp.Alias):
-        _refuse(f"SELECT {sql_text(node)} renames what every notification carries under its own name")
-    return True
-
-
-def _is_window_bound(inner: exp.Expr, alias: str) -> bool:
-    if not isinstance(inner, exp.Column) or inner.table.lower() != "window":
-        return False
-    bound = inner.name.lower()
-    if bound not in _WINDOW_BOUNDS or alias.lower() not in ("", *_WINDOW_BOUNDS[bound]):
-        _refuse(f"SELECT {sql_text(inner)} is neither window.start nor window.end, under a name of its own")
+    if not any(_is_same(inner.name, bound, is_strict) for bound in ("start", "end")):
+        _refuse(f"SELECT {sql_text(inner)} is neither window.start nor window.end")
     return True
 
 
@@ -231,6 +243,7 @@ def _output_name(node: exp.Expr, text: str) -> str:
     """What an output without an alias is called: its text, in one spelling of white space and function names."""
     measure = _measure(node)
     spelled = text[node.meta["start"] : node.meta["end"] + 1].lower() if "start" in node.meta else measure.operator
+    spelled = "any" if isinstance(node, exp.Any) else spelled
     arguments = _arguments(node)
     if measure.attribute is None:
         return f"{spelled}({sql_text(arguments[0])})"
@@ -240,14 +253,15 @@ def _output_name(node: exp.Expr, text: str) -> str:
 
 
 def _with_having(
-    aggregate: Aggregate, having: exp.Expr, schema: Schema | None, aliases: set[str]
+    aggregate: Aggregate, having: exp.Expr, schema: Schema | None, aliases: set[str], renamed: Mapping[str, str]
 ) -> tuple[Aggregate, set[str]]:
     """The aggregate with its condition, and the attributes whose keys or measures were compared with text."""
-    # A name means an alias, else a group key, else an output by its text.
+    # A name means a group key, as in Spark, else an alias, else an output by its text.
     by_text = {output.name: output.measure for output in aggregate.outputs}
-    named: dict[str, Measure | None] = {name: measure for name, measure in by_text.items() if name in aliases}
-    named |= {key: None for key in aggregate.group_keys if key not in named}
-    named |= {name: measure for name, measure in by_text.items() if name not in named}
+    named: dict[str, Measure | str] = {key: key for key in aggregate.group_keys}
+    named |= {name: key for name, key in renamed.items() if name not in named}
+    for names in (aliases, by_text):
+        named |= {name: measure for name, measure in by_text.items() if name in names and name not in named}
     used: dict[str, Measure] = {}
 
     def use(measure: Measure) -> str:
@@ -259,8 +273,8 @@ def _with_having(
             return use(_measure(inner)) if _measure_name(inner) else None
         written, is_strict = _written(inner), schema is not None and schema.case_sensitive
         for name, measure in named.items():
-            if written == name or (not is_strict and written.lower() == name.lower()):
-                return name if measure is None else use(measure)
+            if _is_same(written, name, is_strict):
+                return measure if isinstance(measure, str) else use(measure)
         raise SubscriptionError(f"HAVING uses {written!r}; accepted are aggregates, {', '.join(named)}")
 
     def type_of(name: str) -> Type | None:
@@ -270,10 +284,17 @@ def _with_having(
         kind = Type.INT if attribute is None else schema.get(attribute)
         return None if kind is None else used[name].result(kind)
 
-    reader = ConditionReader(resolve, type_of)
+    def column_type_of(name: str) -> str | None:
+        measure = used.get(name)
+        if schema is None or (measure is not None and measure.definition.gives != "the same"):
+            return None
+        return schema.column_types.get(name if measure is None else measure.attribute or "")
+
+    reader = ConditionReader(resolve, type_of, column_type_of)
     condition = _condition("HAVING", having, reader)
     _refuse_having_of_empty_windows(condition, aggregate.fact_of(Measure("count")))
-    texts = {used[name].attribute or name if name in used else name for name in reader.texts}
+    measured = {name: name if measure.attribute is None else measure.attribute for name, measure in used.items()}
+    texts = {measured.get(name, name) for name in reader.texts}
     return replace(aggregate, having=condition, having_measures=tuple(used.values())), texts
 
 
@@ -282,11 +303,14 @@ def _refuse_having_of_empty_windows(condition: Filter, counted: str) -> None:
     counts = [dict(disjunct).get(counted, ANYTHING) for disjunct in condition.disjuncts]
     if any(count.family not in (None, "number") for count in counts):
         return  # which is refused as soon as the types are known
-    if counts and all(count.within(Type.INT).intersect(_ONE_OR_MORE).is_empty for count in counts):
-        raise SubscriptionError(
-            "HAVING is never true: windows without an event yield nothing, so count(*) is 1 or more; "
-            "accepted is a condition that some such count fulfils"
+    whole = [count.within(Type.INT) for count in counts]
+    if counts and all(count.intersect(_ONE_OR_MORE).is_empty for count in whole):
+        reason = (
+            "windows without an event yield nothing, so count(*) is 1 or more"
+            if any(count.matches(0) for count in whole)
+            else "no number of events is what it says of count(*)"
         )
+        raise SubscriptionError(f"HAVING is never true: {reason}; accepted is a condition that some such count fulfils")
 
 
 def _measure_name(node: exp.Expr) -> str | None:
@@ -296,6 +320,8 @@ def _measure_name(node: exp.Expr) -> str | None:
         names = [str(node.this)]
     elif isinstance(node, exp.Func):
         names = node.sql_names()
+    elif isinstance(node, exp.Any):
+        names = ["any"]
     return next((found for name in names if (found := operator_named(name.lower()))), None)
 
 
@@ -345,9 +371,9 @@ def _is_window(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and str(node.this).lower() == "window"
 
 
-def _window(node: exp.Expr) -> Window:
+def _window(node: exp.Expr, is_strict: bool) -> Window:
     arguments = node.expressions
-    if not 2 <= len(arguments) <= 3 or (column_name(arguments[0]) or "").lower() != "ts":
+    if not 2 <= len(arguments) <= 3 or not _is_same(column_name(arguments[0]) or "", "ts", is_strict):
         _refuse(f"GROUP BY {sql_text(node)} is not accepted: write window(ts, size[, shift])")
     size, *shift = (_duration(argument) for argument in arguments[1:])
     return Window(size, shift[0] if shift else size)

@@ -11,6 +11,7 @@ from catchment.model.errors import CatchmentError, ConfigurationError, Subscript
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.schema import RESERVED_COLUMNS, TYPES_ACCEPTED, Schema, Type
+from catchment.model.states import REAL_TOTAL
 from catchment.model.window import Window
 
 __all__ = ["Aggregate", "Output", "Query", "Subscription", "listed"]
@@ -36,8 +37,8 @@ class Aggregate:
     having_measures: tuple[Measure, ...] = ()
 
     def fact_of(self, measure: Measure) -> str:
-        """What HAVING calls a measure: its text, unless a group key has that name."""
-        name = str(measure)
+        """What HAVING calls a measure: its text with quotes, unless a group key has that name."""
+        name = measure.quoted
         while name in self.group_keys:
             name += "()"
         return name
@@ -103,6 +104,13 @@ def _check_operator(measure: Measure, schema: Schema) -> None:
             f"{measure} asks for {measure.operator} of an attribute of type {kind.value}; "
             f"accepted are {', '.join(t.value for t in accepted)}"
         )
+    column = schema.column_types.get(measure.attribute, "")
+    if column.startswith("decimal") and measure.state(kind) is REAL_TOTAL:
+        # In Spark the sum is a decimal. In doubles it would be rounded, and differently on each engine.
+        raise SubscriptionError(
+            f"{measure} adds up the column {measure.attribute!r} of type {column}, which sums of doubles would round; "
+            "accepted is the column cast to double, or multiplied until it is whole and cast to bigint"
+        )
 
 
 def _typed_having(aggregate: Aggregate, schema: Schema) -> Aggregate:
@@ -110,7 +118,7 @@ def _typed_having(aggregate: Aggregate, schema: Schema) -> Aggregate:
         return aggregate
     results: dict[str, Type] = {key: schema[key] for key in aggregate.group_keys}
     for measure in aggregate.having_measures:
-        result = measure.result(schema[measure.attribute] if measure.attribute else Type.INT)
+        result = measure.result(Type.INT if measure.attribute is None else schema[measure.attribute])
         if result is None:
             raise SubscriptionError(f"HAVING compares {measure}, which is a list; accepted are single values")
         results[aggregate.fact_of(measure)] = result
@@ -168,8 +176,7 @@ class Subscription:
         query = self.query
         names = {*query.attributes, *(query.columns or ())}.difference(RESERVED_COLUMNS)
         is_plain = names.issubset(full.attributes) and not any(full.get(n) is Type.TIMESTAMP for n in query.texts)
-        compares = query.aggregate is not None and query.aggregate.having is not None
-        if is_plain and not (compares and full.case_sensitive):
+        if is_plain and not full.case_sensitive:
             return query
         # The order of texts is not that of the times they mean, and a name may be written in another case than it has:
         # such SQL is read again, now with its types and names.

@@ -7,7 +7,16 @@ from datetime import UTC, date, datetime, timedelta
 
 from catchment.model.errors import EventError, SubscriptionError
 
-__all__ = ["TIME_MAX_US", "TIME_MIN_US", "date_us", "duration_us", "microseconds", "timestamp_text"]
+__all__ = [
+    "TIME_MAX_US",
+    "TIME_MIN_US",
+    "date_us",
+    "duration_us",
+    "has_offset",
+    "is_plain_date",
+    "microseconds",
+    "timestamp_text",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -33,6 +42,9 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _DATE = re.compile(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*")
+
+
+_PLAIN_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def microseconds(given: datetime | date | str, *, attribute: str = "ts") -> int:
@@ -74,6 +86,17 @@ def _zone_offset(zone: str) -> timedelta:
         raise ValueError(zone)
     offset = timedelta(hours=int(hours), minutes=int(minutes))
     return -offset if zone[0] == "-" else offset
+
+
+def is_plain_date(text: str) -> bool:
+    """Tell whether a text is a date in the one spelling that Spark reads alike everywhere."""
+    return _PLAIN_DATE.fullmatch(text) is not None
+
+
+def has_offset(text: str) -> bool:
+    """Tell whether the text of a time names a zone other than UTC."""
+    found = _TIME.fullmatch(text)
+    return found is not None and found[8] is not None and any(digit in "123456789" for digit in found[8])
 
 
 def date_us(text: str) -> int:

@@ -17,7 +17,7 @@ from catchment.pipeline.spark_log import check_progress, check_read, offsets_of,
 
 __all__ = ["Journal"]
 
-FORMAT = 2
+FORMAT = 3
 Content = TypeVar("Content", bound=msgspec.Struct)
 
 
@@ -52,8 +52,6 @@ class Journal:
             for key in sorted({*record.settings, *given})
             if record.settings.get(key) != given.get(key)
         ]
-        if record.format != FORMAT:
-            different.append(f"its format is {record.format} and this version writes {FORMAT}")
         if different:
             raise CheckpointError(
                 f"{self.folder} is the checkpoint of another job: {'; '.join(different)}; "
@@ -68,12 +66,15 @@ class Journal:
             self._write_record(msgspec.structs.replace(self._record, declared=declared))
 
     def _read_record(self) -> JobRecord:
-        if self.folder.read("job.json").startswith(b"{"):
+        is_sealed = not self.folder.read("job.json").startswith(b"{")
+        record = self._read("job.json", JobRecord) if is_sealed else None
+        if record is None or record.format != FORMAT:
+            found = 1 if record is None else record.format
             raise CheckpointError(
-                f"{self.folder.path('job.json')} is of format 1, and this version reads format {FORMAT}; "
-                "accepted is a new folder, or the version of Catchment that made this one"
+                f"{self.folder.path('job.json')} is of format {found}, and this version reads format "
+                f"{FORMAT}; accepted is a new folder, or the version of Catchment that made this one"
             )
-        return self._read("job.json", JobRecord)
+        return record
 
     def _read_versions(self, record: JobRecord) -> None:
         """All versions in order; refused if one is missing, which the next one or the record knows."""

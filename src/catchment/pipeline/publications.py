@@ -30,6 +30,7 @@ _SPARK_TYPES: dict[type[T.DataType], Type] = {
     T.FloatType: Type.FLOAT,
     T.DoubleType: Type.FLOAT,
     T.StringType: Type.STRING,
+    T.VarcharType: Type.STRING,
     T.TimestampType: Type.TIMESTAMP,
     T.TimestampNTZType: Type.TIMESTAMP,
     T.DateType: Type.TIMESTAMP,
@@ -44,11 +45,28 @@ _TARGETS: dict[Type, T.DataType] = {
 _EVENT_ID_TYPES = (T.StringType, T.LongType, T.IntegerType)
 
 
-def _type_of(given: T.DataType) -> Type | None:
+_CHAR_OR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Under which Spark keeps the type of a column that is shown as a string."""
+_SAYING_MORE = (T.DateType, T.TimestampNTZType, T.DecimalType)
+
+
+def _type_of(given: T.StructField) -> Type | None:
     """The type of a column's values; None where no subscription can use them."""
-    if isinstance(given, T.DecimalType):
-        return Type.of_decimal(given.precision, given.scale)
-    return _SPARK_TYPES.get(type(given))
+    kind = given.dataType
+    if isinstance(kind, T.DecimalType):
+        return Type.of_decimal(kind.precision, kind.scale)
+    # Spark compares padded text, and text with a collation, in ways that only its own functions know.
+    if isinstance(kind, T.StringType) and (_written_type(given).startswith("char") or not _is_binary(kind)):
+        return None
+    return _SPARK_TYPES.get(type(kind))
+
+
+def _is_binary(kind: T.StringType) -> bool:
+    return bool(kind.collation == "UTF8_BINARY")
+
+
+def _written_type(given: T.StructField) -> str:
+    return str((given.metadata or {}).get(_CHAR_OR_VARCHAR) or given.dataType.simpleString())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,9 @@ class Catalog:
         columns = _columns_schema(publications, case_sensitive)
 
         def read(one: Any) -> Schema:
-            return replace(columns, attributes=Schema.of(one).attributes)
+            declared = Schema.of(one)
+            said = {name: kind for name, kind in columns.column_types.items() if name == "ts"}
+            return replace(columns, attributes=declared.attributes, column_types={**declared.column_types, **said})
 
         if given is None:
             return cls({ANY_TOPIC: columns})
@@ -106,7 +126,7 @@ class Preparation:
     """How the columns of publications become ours; a column that is missing or of another type is an error."""
 
     def __init__(self, publications: DataFrame, catalog: Catalog) -> None:
-        given = {field.name: field.dataType for field in publications.schema}
+        given = {field.name: field for field in publications.schema}
         if len(given) < len(publications.columns):
             repeated = sorted(name for name in given if publications.columns.count(name) > 1)
             raise EventError(f"publications have two columns {', '.join(repeated)}; accepted is each name once")
@@ -118,9 +138,9 @@ class Preparation:
                 f"publications lack the column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
                 f"required are {', '.join(RESERVED_COLUMNS)}, then the attributes"
             )
-        if not isinstance(given[meant("event_id")], _EVENT_ID_TYPES):
-            kind = given[meant("event_id")].simpleString()
-            raise EventError(f"column 'event_id' has type {kind}; accepted are string, bigint, int")
+        event_id = given[meant("event_id")]
+        if not isinstance(event_id.dataType, _EVENT_ID_TYPES) or _type_of(event_id) is None:
+            raise EventError(f"column 'event_id' has type {_written_type(event_id)}; accepted are string, bigint, int")
         wanted = {"topic": Type.STRING, "broker": Type.STRING, "ts": Type.TIMESTAMP, **catalog.attributes}
         self.source = publications
         self._is_ambiguous = not case_sensitive and len({name.lower() for name in given}) < len(given)
@@ -148,28 +168,31 @@ class Preparation:
 def _columns_schema(publications: DataFrame, case_sensitive: bool) -> Schema:
     """What the columns say about attributes."""
     found: dict[str, Type] = {}
-    unusable = {}
+    unusable, column_types = {}, {}
     for field in publications.schema:
-        kind = _type_of(field.dataType)
-        if (field.name if case_sensitive else field.name.lower()) in RESERVED_COLUMNS:
+        kind, name = _type_of(field), field.name if case_sensitive else field.name.lower()
+        is_whole = isinstance(field.dataType, T.DecimalType) and field.dataType.scale <= 0
+        if isinstance(field.dataType, _SAYING_MORE) and not is_whole:
+            column_types["ts" if name == "ts" else field.name] = field.dataType.simpleString()
+        if name in RESERVED_COLUMNS:
             continue
         if kind is None:
-            unusable[field.name] = field.dataType.simpleString()
+            unusable[field.name] = _written_type(field)
         else:
             found[field.name] = kind
-    return Schema(found, case_sensitive, unusable)
+    return Schema(found, case_sensitive, unusable, column_types)
 
 
-def _cast(name: str, column: str, given: T.DataType, wanted: Type) -> str:
+def _cast(name: str, column: str, field: T.StructField, wanted: Type) -> str:
     """SQL for a column in the type that is wanted."""
-    if given == _TARGETS[wanted]:
+    given, kind = field.dataType, _type_of(field)
+    if given == _TARGETS[wanted] and kind is wanted:
         return column
-    kind = _type_of(given)
     if kind is not wanted and not (kind is Type.INT and wanted is Type.FLOAT):
         accepted = ", ".join(kind.typeName() for kind, means in _SPARK_TYPES.items() if means is wanted)
         decimals = f", {DECIMALS_ACCEPTED}" if wanted.is_number else ""
         raise EventError(
-            f"column {name!r} has type {given.simpleString()}; accepted for {wanted.value} are {accepted}{decimals}"
+            f"column {name!r} has type {_written_type(field)}; accepted for {wanted.value} are {accepted}{decimals}"
         )
     if isinstance(given, (T.TimestampNTZType, T.DateType)):
         return f"timestamp_micros({_since_epoch_us(column, given)}) AS {column}"

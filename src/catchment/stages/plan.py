@@ -8,6 +8,7 @@ of their meaning, so that partials outlive the version of the plan that made the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -75,7 +76,7 @@ class Part:
     id: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", _hash(self.state, self.attribute or "*", self.kind.value))
+        object.__setattr__(self, "id", _hash(self.state, self.attribute, self.kind.value))
 
     @property
     def held(self) -> Held:
@@ -142,10 +143,8 @@ class Question:
     id: int = field(init=False)
 
     def __post_init__(self) -> None:
-        window = self.layout.window
-        sizes = str(window.size_us), str(window.shift_us)
-        owner = [self.subscription] * bool(self.subscription)
-        self.id = _hash(self.topic, str(self.where), *sizes, *self.layout.group_keys, *owner)
+        window, keys = self.layout.window, self.layout.group_keys
+        self.id = _hash(self.topic, str(self.where), window.size_us, window.shift_us, list(keys), self.subscription)
 
     def part_of(self, measure: Measure, schema: Schema) -> int:
         part = part_of(measure, schema)
@@ -232,7 +231,7 @@ def _part_table(
         slots=np.array([row[0] for row in rows], np.int64),
         layouts=np.array([row[3] for row in rows], np.int64),
         codes=np.array([part.held.code for part in parts], np.int64),
-        attributes=np.array([columns.get(part.attribute or "", -1) for part in parts], np.int64),
+        attributes=np.array([-1 if part.attribute is None else columns[part.attribute] for part in parts], np.int64),
         is_first=np.array([row[2] == 0 for row in rows], np.bool_),
     )
 
@@ -390,6 +389,7 @@ def _offsets(lists: Sequence[Sequence[object]]) -> Ints:
     return np.concatenate(([0], np.cumsum([len(one) for one in lists], dtype=np.int64))).astype(np.int64)
 
 
-def _hash(*texts: str) -> int:
-    digest = blake2b("\x1f".join(texts).encode(), digest_size=8).digest()
+def _hash(*meaning: str | int | list[str] | None) -> int:
+    # As JSON, which no name of a column can pass for more than one name, nor for a missing one.
+    digest = blake2b(json.dumps(meaning).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
