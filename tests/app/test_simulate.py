@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from catchment.app import simulating
 from catchment.app.main import app
-from catchment.simulation.stories import told
+from catchment.simulation.stories import play
 
 
 def called(*arguments: object) -> Result:
@@ -40,11 +40,11 @@ def test_a_placement_is_that_of_all_worlds_or_refused_by_name() -> None:
 
 def test_a_problem_is_named_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoilt(seed: int, **options: Any) -> Any:
-        story = told(seed, **options)
+        story = play(seed, **options)
         story.problems.append("c1 did not get e1")
         return story
 
-    monkeypatch.setattr(simulating, "told", spoilt)
+    monkeypatch.setattr(simulating, "play", spoilt)
     result = called("--seed", 3)
     assert result.exit_code == 1
     assert "seed 3: c1 did not get e1" in result.stdout

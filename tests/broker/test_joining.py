@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from catchment.broker import messages as m
-from catchment.broker.joining import Joined, Published
+from catchment.broker.joining import Joined, JoinedMessage
 from catchment.broker.peers import HERE
 
 
@@ -16,7 +16,7 @@ def published(*values: int, notes: pa.RecordBatch | None = None) -> m.Published:
 
 
 def joined(*messages: m.Published | m.PublishEvents, side: str = "left") -> Joined:
-    return Joined(side, [Published("left", message, 0) for message in messages])
+    return Joined(side, [JoinedMessage("left", message, 0) for message in messages])
 
 
 def test_messages_of_one_side_with_the_same_columns_are_joined() -> None:

@@ -3,12 +3,12 @@
 import pytest
 
 from catchment.overlay.placement import ONLINE
-from catchment.simulation.stories import told
+from catchment.simulation.stories import play
 
 
 def end_well(seeds: range, placement: str) -> None:
     for seed in seeds:
-        story = told(seed, placement=placement)
+        story = play(seed, placement=placement)
         assert story.problems == [], f"replay: catchment simulate --seed {seed} --placement {placement} --trace"
 
 
@@ -19,7 +19,7 @@ def test_stories_end_well(first: int, placement: str) -> None:
 
 
 def test_stories_are_worth_telling() -> None:
-    stories = [told(seed) for seed in range(20)]
+    stories = [play(seed) for seed in range(20)]
     delivered = sum(
         len(wish.received) for story in stories for client in story.world.clients.values() for wish in client.all_wishes
     )
@@ -34,7 +34,7 @@ def test_stories_are_worth_telling() -> None:
 
 def test_a_seed_replays_exactly() -> None:
     for seed in (3, 11):
-        first, second = told(seed, traces=True), told(seed, traces=True)
+        first, second = play(seed, traces=True), play(seed, traces=True)
         assert first.world.trace == second.world.trace
         assert len(first.world.trace) > 50
 
@@ -43,7 +43,7 @@ def test_some_windows_have_more_values_than_a_sketch_keeps() -> None:
     most = max(
         value.publications
         for seed in range(20)
-        for client in told(seed).world.clients.values()
+        for client in play(seed).world.clients.values()
         for wish in client.all_wishes
         for _, value in wish.values
     )

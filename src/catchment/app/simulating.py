@@ -9,7 +9,7 @@ from rich.table import Table
 
 from catchment.model.errors import ConfigurationError
 from catchment.overlay.placement import ONLINE
-from catchment.simulation.stories import Story, told
+from catchment.simulation.stories import Story, play
 
 __all__ = ["as_dict", "show_simulated", "show_trace", "simulated"]
 
@@ -18,7 +18,7 @@ def simulated(seed: int, count: int, steps: int, traces: bool, placement: str | 
     """The stories of some seeds, one after the other."""
     if placement is not None and placement not in ONLINE:
         raise ConfigurationError(f"--placement is {placement!r}; accepted are {', '.join(ONLINE)}")
-    return [told(one, steps=steps, traces=traces, placement=placement) for one in range(seed, seed + count)]
+    return [play(one, steps=steps, traces=traces, placement=placement) for one in range(seed, seed + count)]
 
 
 def as_dict(story: Story) -> dict[str, Any]:

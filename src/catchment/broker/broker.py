@@ -54,7 +54,7 @@ from catchment.broker.inputs import (
     Woken,
     add_traffic,
 )
-from catchment.broker.joining import Joined, Published
+from catchment.broker.joining import Joined, JoinedMessage
 from catchment.broker.limits import require_name, shortened
 from catchment.broker.peers import HERE, Peer
 from catchment.broker.routing import Before, Matched, Routes, Rows, combined, rising
@@ -316,7 +316,7 @@ class Broker:
             joined = None
         if joined is None:
             joined = self._joined[message.topic] = Joined(side)
-        joined.parts.append(Published(sender, message, self.now_us))
+        joined.parts.append(JoinedMessage(sender, message, self.now_us))
 
     def forward_joined(self, topic: str | None = None) -> None:
         """Forward the events that wait, of one topic or of all."""

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from catchment.broker import messages as m
 
-__all__ = ["Joined", "Published"]
+__all__ = ["Joined", "JoinedMessage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class JoinedMessage:
     """A message with events, who sent it, and when it came."""
 
     sender: str
@@ -26,7 +26,7 @@ class Joined:
 
     side: str
     """A neighbour, or HERE for all clients."""
-    parts: list[Published] = field(default_factory=list)
+    parts: list[JoinedMessage] = field(default_factory=list)
 
     def takes(self, side: str, message: m.PublishEvents | m.Published) -> bool:
         """Whether another message may be joined: from the same side, with the same columns."""

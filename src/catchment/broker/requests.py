@@ -9,7 +9,7 @@ from catchment.broker import messages as m
 from catchment.broker.advice import KnownSubscription
 from catchment.broker.demands import Demand
 from catchment.broker.frames import require_sendable
-from catchment.broker.joining import Published
+from catchment.broker.joining import JoinedMessage
 from catchment.broker.limits import require_name, require_sql, shortened
 from catchment.broker.peers import HERE
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -116,7 +116,7 @@ def _ask_advice(broker: Broker, message: m.AskAdvice, client: str) -> None:
     _answer(broker, client, message.request, act)
 
 
-def publish(broker: Broker, topic: str, parts: Sequence[Published]) -> None:
+def publish(broker: Broker, topic: str, parts: Sequence[JoinedMessage]) -> None:
     """Accept the events of clients, answer each request, and forward what is new and in time."""
     refused: dict[int, str] = {}
     reasons: dict[str, str | None] = {}

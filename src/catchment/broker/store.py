@@ -3,9 +3,9 @@
 Rule 1: a write or a deletion names the version that it replaces, 0 for a key that is not there. If the version is
         another one, nothing changes and the reply says what is there.
 Rule 2: versions rise over all keys, so that a key that was deleted and written again never has an old version.
-Rule 3: a request may reach the store more than once, when its reply was lost or its broker crashed. A write that took
-        effect is then told as one that did not, with its own value as what is there, and a deletion with nothing there:
-        whoever writes must look.
+Rule 3: a request may reach the store more than once, when its reply was lost or its broker crashed. The reply to the
+        second write says that it was not written, with its own value as what is there; that to the second deletion says
+        that nothing is there. The writer must look at the value.
 """
 
 from __future__ import annotations

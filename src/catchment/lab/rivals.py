@@ -19,7 +19,16 @@ from pyspark.sql import DataFrame
 from catchment.model.times import duration_us
 from catchment.workloads import SubscriptionText
 
-__all__ = ["ANSWER", "Asked", "asked", "duckdb_answers", "joined", "keyed_join", "pass_through", "union_of_queries"]
+__all__ = [
+    "ANSWER",
+    "PeerQuestion",
+    "asked",
+    "duckdb_answers",
+    "joined",
+    "keyed_join",
+    "pass_through",
+    "union_of_queries",
+]
 
 ANSWER = ("subscription", "window_start", "window_end", "value")
 
@@ -28,7 +37,7 @@ _CONDITION = re.compile(r"(\w+) (=|<|>|BETWEEN|IN) (\(.+?\)|\S+ AND \S+|\S+)(?: 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PeerQuestion:
     """A subscription, taken apart."""
 
     name: str
@@ -43,13 +52,13 @@ class Asked:
         return f"{self.operator}({self.attribute})"
 
 
-def asked(subscriptions: Sequence[SubscriptionText]) -> list[Asked]:
+def asked(subscriptions: Sequence[SubscriptionText]) -> list[PeerQuestion]:
     """Subscriptions of the traffic workload, taken apart."""
     found = []
     for name, _, sql in subscriptions:
         shape = _SHAPE.fullmatch(sql)
         assert shape is not None, sql
-        found.append(Asked(name, *shape.groups()))
+        found.append(PeerQuestion(name, *shape.groups()))
     return found
 
 
@@ -58,7 +67,7 @@ def pass_through(events: DataFrame) -> DataFrame:
     return events.mapInArrow(lambda batches: batches, events.schema)
 
 
-def union_of_queries(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
+def union_of_queries(events: DataFrame, questions: Sequence[PeerQuestion]) -> DataFrame:
     """A query each, in one union."""
     events.createOrReplaceTempView("bench_events")
     queries = [
@@ -80,7 +89,7 @@ _IN_RANGES = " AND ".join(f"(NOT {n}_asked OR ({n} >= {n}_low AND {n} <= {n}_hig
 _MEASURED = " ".join(["CASE attribute", *(f"WHEN '{n}' THEN CAST({n} AS DOUBLE)" for n in RANGED), "END"])
 
 
-def joined(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
+def joined(events: DataFrame, questions: Sequence[PeerQuestion]) -> DataFrame:
     """Events joined with the subscriptions as a table, whatever attributes these ask about; aggregated by slice.
 
     A bound that a subscription does not have is null in the table, a list of values is an array.
@@ -93,7 +102,7 @@ def joined(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
     return _answered(events, questions, " AND ".join(conditions))
 
 
-def keyed_join(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
+def keyed_join(events: DataFrame, questions: Sequence[PeerQuestion]) -> DataFrame:
     """The same for one who knows that every subscription compares one of three attributes by `=` or `IN`.
 
     Each event is looked up by its three keys, so that Spark can hash. The ranges are checked on what that finds.
@@ -101,7 +110,9 @@ def keyed_join(events: DataFrame, questions: Sequence[Asked]) -> DataFrame:
     return _answered(events, questions, f"event_key = question_key AND {_IN_RANGES}", keyed=True)
 
 
-def _answered(events: DataFrame, questions: Sequence[Asked], condition: str, *, keyed: bool = False) -> DataFrame:
+def _answered(
+    events: DataFrame, questions: Sequence[PeerQuestion], condition: str, *, keyed: bool = False
+) -> DataFrame:
     spark = events.sparkSession
     events.createOrReplaceTempView("bench_events")
     spark.createDataFrame(_question_table(questions)).createOrReplaceTempView("bench_questions")
@@ -131,7 +142,7 @@ def _answered(events: DataFrame, questions: Sequence[Asked], condition: str, *, 
         FROM spread GROUP BY subscription, operator, number""")
 
 
-def _question_table(questions: Sequence[Asked]) -> pa.Table:
+def _question_table(questions: Sequence[PeerQuestion]) -> pa.Table:
     rows = []
     for one in questions:
         row: dict[str, Any] = {"subscription": one.name, "operator": one.operator, "attribute": one.attribute}
@@ -160,7 +171,7 @@ def _question_table(questions: Sequence[Asked]) -> pa.Table:
 # -- DuckDB -----------------------------------------------------------------------------------------------------------
 
 
-def duckdb_answers(connection: Any, folder: Path, questions: Sequence[Asked]) -> pa.Table:
+def duckdb_answers(connection: Any, folder: Path, questions: Sequence[PeerQuestion]) -> pa.Table:
     """The join by keys in DuckDB, which hashes each of the three attributes apart."""
     size_us, shift_us = duration_us(questions[0].size), duration_us(questions[0].shift)
     matched = " UNION ALL ".join(

@@ -30,7 +30,7 @@ from catchment.simulation.overlays import SHAPES, overlay_of
 from catchment.simulation.service import FREE, ServiceTimes
 from catchment.simulation.world import World
 
-__all__ = ["SCHEMAS", "Story", "told"]
+__all__ = ["SCHEMAS", "Story", "play"]
 
 SCHEMAS = {
     "traffic": Schema({"speed": Type.FLOAT, "highway": Type.STRING}),
@@ -74,7 +74,7 @@ class Story:
     problems: list[str] = field(default_factory=list)
 
 
-def told(seed: int, *, steps: int = 60, traces: bool = False, placement: str | None = None) -> Story:
+def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | None = None) -> Story:
     """Play the story of a seed: clients come and ask, things break, and in the end everybody goes.
 
     The seed draws the placement as well, unless one is given.

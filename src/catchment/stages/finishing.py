@@ -74,7 +74,7 @@ def finish_windows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedOutput:
     """One output of one subscription over the chosen windows of an instance."""
 
     chosen: Ints
@@ -95,7 +95,7 @@ class _Chunk:
                 begin, end = np.searchsorted(windows[one.code].instance, [number, number + 1])
                 if begin < end:
                     self._begin[one.question.id, one.position] = (one.code, int(begin), int(end))
-        self._outputs: dict[tuple[int, Measure, Type], list[_Asked]] = defaultdict(list)
+        self._outputs: dict[tuple[int, Measure, Type], list[_AskedOutput]] = defaultdict(list)
         self._messages: list[tuple[int, Ints, npt.NDArray[np.uint64], int]] = []
         self._notified: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
 
@@ -133,7 +133,7 @@ class _Chunk:
 
     def _tell(self, question: Question, measure: Measure, position: int, chosen: Ints, name: str, output: str) -> None:
         code, begin, _ = self._begin[question.id, position]
-        asked = _Asked(begin + chosen, name, output)
+        asked = _AskedOutput(begin + chosen, name, output)
         self._outputs[code, measure, question.parts[position].kind].append(asked)
 
     def _report_undecidable(self, question: Question, asker: Asker, chosen: Ints) -> Ints:
@@ -165,7 +165,7 @@ class _Chunk:
                 facts[name] = [key_from_text(key[at], kind) for key in keys]
         return _satisfied(asker.having, facts, len(chosen))
 
-    def _batch(self, code: int, measure: Measure, kind: Type, asked: list[_Asked]) -> pa.RecordBatch:
+    def _batch(self, code: int, measure: Measure, kind: Type, asked: list[_AskedOutput]) -> pa.RecordBatch:
         windows = self._windows[code]
         chosen = np.concatenate([one.chosen for one in asked])
         lengths = [len(one.chosen) for one in asked]

@@ -28,7 +28,7 @@ def test_silence_lets_time_go_on_to_what_is_wanted() -> None:
     assert clock.idle_at_us() == 110 * SECOND_US
     clock.want(40 * SECOND_US)
     assert clock.idle_at_us() == 135 * SECOND_US
-    clock.go_on()
+    clock.advance_idle_clock()
     assert clock.own_us() == 40 * SECOND_US
 
 

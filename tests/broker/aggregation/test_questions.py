@@ -59,7 +59,7 @@ def test_events_between_sampling_windows_are_wanted_by_nobody() -> None:
     sampled = questions.add(asked(SAMPLED), HERE).number
     times = np.array([0, 500_000, 1_500_000, 5_000_000])
     given = np.array([0, 1, 2, 2, 3]), np.array([sampled, sampled, sampled, always, sampled])
-    rows, found = questions.wanting(*given, times)
+    rows, found = questions.matching_questions(*given, times)
     assert list(zip(rows.tolist(), found.tolist(), strict=True)) == [
         (0, sampled),
         (1, sampled),

@@ -220,7 +220,7 @@ class Aggregation(Advice):
     }
 
     def _check_clock(self, at: At, here: Topic, sender: str, now_us: int) -> None:
-        """Nobody can hear from the future: a clock that says so is ahead, or this one behind."""
+        """Report a message that was sent later than now: the sender's clock is ahead, or this one behind."""
         ahead_us = now_us - at.now_us
         if ahead_us > 0:
             slice_us = min((window.shortest_slice_us for window in here.questions.windows), default=ahead_us)
@@ -238,7 +238,7 @@ class Aggregation(Advice):
         elif what == "watch":
             here.look(at)
         else:
-            here.go_on(at)
+            here.advance_idle_clock(at)
 
     def sizes(self) -> dict[str, int]:
         found: Counter[str] = Counter()

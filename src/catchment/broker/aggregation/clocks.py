@@ -41,10 +41,10 @@ class Clock:
         self.past_us = NEVER
         """Of the events of publishers who have gone."""
         self.closed_us = NEVER
-        """Up to where this broker has promised or closed anything, or was told that others have."""
+        """Up to where this broker has promised or closed anything, or has heard that others have."""
         self._idle_us = NEVER
         self.wanted_us = NEVER
-        """Up to where somebody waits for this broker's publishers."""
+        """Up to where other brokers, or clients here, wait for this broker's publishers."""
         self.seen_us = NEVER
         """Of all events that have passed."""
         self.seen_at_us = NEVER
@@ -93,8 +93,8 @@ class Clock:
             return self.arrived_us + self._idle_after_us
         return self.arrived_us + max(self.wanted_us - self.latest_us + self._lateness_us, self._idle_after_us)
 
-    def go_on(self) -> None:
-        """Nothing has come in until then."""
+    def advance_idle_clock(self) -> None:
+        """Let time pass up to what is wanted: nothing has come in until then."""
         self._idle_us = max(self._idle_us, self.wanted_us)
 
     # -- memory -----------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ class Crossing:
         return rows, wants, pair
 
     def coordinate(self, at: At) -> None:
-        """Tell neighbours what has changed for them."""
+        """Send neighbours the series whose number of links has changed."""
         for side, news in self._deciding.news(self._questions.by_id).items():
             at.tell(side, ["ahead", self._topic, news])
 
@@ -309,7 +309,7 @@ class Crossing:
     # -- others ask than before ---------------------------------------------------------------------------------------
 
     def forget(self, side: str, number: int) -> None:
-        """Nobody asks for a question any more on a side."""
+        """Forget a question that is no longer asked on a side."""
         self.held[side].forget(number)
 
     # -- memory -----------------------------------------------------------------------------------------------------

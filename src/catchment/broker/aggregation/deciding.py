@@ -66,7 +66,7 @@ class Deciding:
         """From how many series on it is time to forget some."""
         self._sampled_us = NEVER
         self._heard: dict[tuple[str, SeriesKey], int] = {}
-        """What neighbours have told of series: how many links more it costs behind them."""
+        """By neighbour and series, how many more links a publication crosses beyond that neighbour, as it has said."""
         self._said: dict[tuple[str, SeriesKey], int] = {}
         self.placement = self._make()
 
@@ -144,13 +144,13 @@ class Deciding:
     # -- neighbours coordinate --------------------------------------------------------------------------------------
 
     def hear(self, neighbour: str, series: SeriesKey, links: int) -> None:
-        """A neighbour has told how many links more it costs behind it if something crosses as it is."""
+        """Note how many more links a publication of a series crosses beyond a neighbour, as it says."""
         self._heard[neighbour, series] = links
         if isinstance(self.placement, Coordinated) and series in self._numbers:
             self.placement.told[self._links[neighbour], self._numbers[series]] = links
 
     def news(self, known: Mapping[int, Known]) -> dict[str, list[tuple[SeriesKey, int]]]:
-        """By neighbour, what has changed of that since it was last told."""
+        """By neighbour, the series whose number of links has changed since it was last sent."""
         if not isinstance(self.placement, Coordinated):
             return {}
         found: dict[str, list[tuple[SeriesKey, int]]] = {}
@@ -227,7 +227,7 @@ class Deciding:
         return {**self.placement.tables(), "absorbed": self._absorbed}
 
     def forget(self, known: Mapping[int, Known]) -> None:
-        """Leave out the series of what nobody asks any more."""
+        """Forget the series of questions that are no longer asked."""
         self._heard = {key: links for key, links in self._heard.items() if key[1][0] in known}
         self._said = {key: links for key, links in self._said.items() if key[1][0] in known}
         self._keep([series for series in self._numbers if series[0] in known])

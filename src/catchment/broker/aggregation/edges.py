@@ -1,4 +1,4 @@
-"""The subscriber's own broker: windows put together, finished, and told to clients."""
+"""The subscriber's own broker: it puts windows together, finishes their values, and notifies its clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from catchment.stages import ANSWER_SCHEMA, Asker, ByCode, finish_windows, toget
 
 __all__ = ["Edge", "Local"]
 
-Told = dict[str, pa.RecordBatch]
+AnswersByClient = dict[str, pa.RecordBatch]
 """Of each client, answers."""
 
 
@@ -47,23 +47,25 @@ class Edge(Place):
         self._revises = revises
         self.locals: dict[str, Local] = {}
         """By a name that no subscription had before at this broker."""
-        self._told: dict[tuple[str, int, str], tuple[int, int]] = {}
-        """Of each subscription, window and group that was told of: with how many publications, and how often."""
+        self._sent_values: dict[tuple[str, int, str], tuple[int, int]] = {}
+        """By subscription, window and group: the publications of the last value sent, and how many values were."""
 
     # -- something is due -------------------------------------------------------------------------------------------
 
-    def finish_until(self, time_us: int) -> tuple[Told, int]:
+    def finish_until(self, time_us: int) -> tuple[AnswersByClient, int]:
         """The answers of all windows that end up to a time, and how many there were."""
         windows = self._windows(self._closed_us, time_us)
-        told = self._answers(windows)
+        answers = self._answers(windows)
         self._close(time_us, windows)
-        if self._told:
+        if self._sent_values:
             closed_us = self._closed_us
             ends = {name: local.wanted.window for name, local in self.locals.items()}
-            self._told = {key: one for key, one in self._told.items() if key[1] + ends[key[0]].size_us > closed_us}
-        return told, sum(map(len, windows.values()))
+            self._sent_values = {
+                key: one for key, one in self._sent_values.items() if key[1] + ends[key[0]].size_us > closed_us
+            }
+        return answers, sum(map(len, windows.values()))
 
-    def finish_items(self, items: Sequence[Item]) -> Told:
+    def finish_items(self, items: Sequence[Item]) -> AnswersByClient:
         """The answers of some windows, as far as they are known."""
         self.add_up()
         questions = frozenset(key for key, _ in items)
@@ -78,7 +80,7 @@ class Edge(Place):
                 chosen[code] = cells.take(rows)
         return self._answers(chosen)
 
-    def _answers(self, windows: ByCode) -> Told:
+    def _answers(self, windows: ByCode) -> AnswersByClient:
         if not windows:
             return {}
         finished = finish_windows(self._names.instances, self._names.texts, windows).answers
@@ -94,7 +96,7 @@ class Edge(Place):
         names = answers.column("subscription").to_pylist()
         starts = answers.column("window_start").cast(pa.int64()).to_pylist()
         groups = [repr(sorted(group)) for group in answers.column("group").to_pylist()]
-        before = dict(self._told)
+        before = dict(self._sent_values)
         kept, revisions = [], []
         rows = zip(names, starts, groups, answers.column("publications").to_pylist(), strict=True)
         for row, (name, start_us, group, publications) in enumerate(rows):
@@ -102,7 +104,7 @@ class Edge(Place):
             if publications != known:
                 kept.append(row)
                 revisions.append(revision)
-                self._told[name, start_us, group] = (publications, revision + 1)
+                self._sent_values[name, start_us, group] = (publications, revision + 1)
         news = answers.take(pa.array(kept, pa.int64()))
         at = ANSWER_SCHEMA.get_field_index("revision")
         return news.set_column(at, ANSWER_SCHEMA.field(at), pa.array(revisions, pa.int32()))
@@ -111,10 +113,10 @@ class Edge(Place):
         encoded = answers.column("subscription").combine_chunks().dictionary_encode()
         locals_ = [self.locals[name] for name in encoded.dictionary.to_pylist()]
         names = pa.array([one.name for one in locals_], pa.string()).take(encoded.indices)
-        told = answers.set_column(0, ANSWER_SCHEMA.field(0), names)
+        named = answers.set_column(0, ANSWER_SCHEMA.field(0), names)
         for client in sorted({one.client for one in locals_}):
             mine = pa.array([one.client == client for one in locals_]).take(encoded.indices)
-            for batch in told.filter(mine).combine_chunks().to_batches():
+            for batch in named.filter(mine).combine_chunks().to_batches():
                 yield client, batch
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class Edge(Place):
         keys = [key for key, one in self.locals.items() if (one.client, one.name) == (client, name)]
         for key in keys:
             local = self.locals.pop(key)
-            self._told = {told: pair for told, pair in self._told.items() if told[0] != key}
+            self._sent_values = {one: pair for one, pair in self._sent_values.items() if one[0] != key}
             self._look_again(local.question)
         return bool(keys)
 
@@ -167,10 +169,10 @@ class Edge(Place):
             (key, one.client, one.name, one.sql, one.question, one.since_us, one.is_acknowledged)
             for key, one in self.locals.items()
         ]
-        return [super().saved(), locals_, dict(self._told)]
+        return [super().saved(), locals_, dict(self._sent_values)]
 
     def restore(self, saved: list[Any]) -> None:
-        place, locals_, told = saved
+        place, locals_, sent_values = saved
         super().restore(place)
         for key, client, name, sql, question, since_us, is_acknowledged in locals_:
             subscription = Subscription(name, sql=sql)
@@ -179,4 +181,4 @@ class Edge(Place):
             self.locals[key] = Local(client, name, sql, wanted, question, since_us, is_acknowledged)
         for question in {one.question for one in self.locals.values()}:
             self._look_again(question)
-        self._told = {key: (count, again) for key, (count, again) in told.items()}
+        self._sent_values = {key: (count, again) for key, (count, again) in sent_values.items()}

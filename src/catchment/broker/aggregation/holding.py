@@ -27,11 +27,11 @@ class Held:
 
     pairs: Pairs
     since_us: Ints
-    """No decision about an earlier end knows of it: its time is later, or it was held until then further up."""
+    """First stride end whose decision may include it: after its own time, or when a broker upstream let it go."""
     end_us: Ints
     """The first end of a stride that it is wanted in."""
     marks: Marks
-    """Who has it in a partial from further up."""
+    """The questions that have it in a partial of a broker upstream."""
 
     def __len__(self) -> int:
         return len(self.end_us)
@@ -94,7 +94,7 @@ class HeldBack:
         self._first_end_us = min((int(one.end_us.min()) for one in self._held), default=FOR_EVER)
 
     def forget(self, number: int) -> None:
-        """Nobody asks for a question any more beyond the link."""
+        """Forget a question that is no longer asked beyond the link."""
         left = []
         for one in self._held:
             chosen = one.pairs.numbers != number

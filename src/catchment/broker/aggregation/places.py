@@ -1,7 +1,7 @@
 """Where partials grow until their time comes: before each link, and for the clients here.
 
 Rule 1: publications wait as they came until somebody needs their cells, so that many are added up at once.
-Rule 2: what was told is told again only with revisions, and then only what came since.
+Rule 2: only revisions send anything of a window again, and then only what came since.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class Place:
         self._own = OpenCells(self._names)
         """By slice, of publications."""
         self._received = OpenCells(self._names, by_window=not by_stride)
-        """Of partials that have come, by slice or by window; and of what was absorbed after its window was told of."""
+        """Received partials, by slice or by window; and what was absorbed after a partial of its window was sent."""
         self.timers = Timers()
         self._closed_us = NEVER
-        """Up to where all was told."""
+        """All that ends up to this time was sent."""
         self._waiting: list[Pairs] = []
         self._waiting_count = 0
         self._waiting_end_us = FOR_EVER
@@ -143,16 +143,16 @@ class Place:
         return self._received.ends_us(cells)
 
     def items_of(self, cells: Cells) -> set[tuple[Item, int]]:
-        """What some cells that have come are told in, and when that ends."""
+        """The windows or strides that some received cells belong to, and their ends."""
         return self._items(cells, by_window=not self._by_stride)
 
     def items_of_pairs(self, pairs: Pairs, times: Ints) -> set[tuple[Item, int]]:
-        """What some publications are told in, and when that ends."""
+        """The windows or strides that some publications belong to, and their ends."""
         tables = self._questions.tables
         slices = tables.windows[pairs.numbers].slice_of(times[pairs.rows])
         ids = tables.ids[pairs.numbers]
         distinct = set(zip(ids.tolist(), slices.tolist(), strict=True))
-        return {one for key, at in distinct for one in self._told_in(key, self._questions.by_id[key].window, at)}
+        return {one for key, at in distinct for one in self._items_of_slice(key, self._questions.by_id[key].window, at)}
 
     def _items(self, cells: Cells, *, by_window: bool) -> set[tuple[Item, int]]:
         found = set()
@@ -162,11 +162,11 @@ class Place:
             if by_window:
                 found.add(((question.id, number), window.end_us(number)))
             else:
-                found |= set(self._told_in(question.id, window, number))
+                found |= set(self._items_of_slice(question.id, window, number))
         return found
 
-    def _told_in(self, question: int, window: Window, number: int) -> Iterable[tuple[Item, int]]:
-        """What a slice is told in: here, windows."""
+    def _items_of_slice(self, question: int, window: Window, number: int) -> Iterable[tuple[Item, int]]:
+        """The windows that a slice lies in, and their ends."""
         return [((question, one), window.end_us(one)) for one in window.windows_of_slice(number)]
 
     # -- something is over ------------------------------------------------------------------------------------------
@@ -186,11 +186,11 @@ class Place:
         self.add_up()
         return together([table.windows(after_us, until_us) for table in self._tables()], self._names)
 
-    def _close(self, time_us: int, told: ByCode) -> None:
+    def _close(self, time_us: int, sent: ByCode) -> None:
         """Forget what belongs to windows that are closed."""
         if time_us == FOR_EVER:
-            # Nobody publishes: what comes later belongs to later windows than those that were told.
-            time_us = self._last_end_us(told)
+            # Nobody publishes: what comes later belongs to later windows than those that were sent.
+            time_us = self._last_end_us(sent)
         self._closed_us = max(self._closed_us, time_us)
         for table in self._tables():
             table.forget_until(self._closed_us)
@@ -204,7 +204,7 @@ class Place:
 
     @property
     def closed_us(self) -> int:
-        """Up to where all was told."""
+        """All that ends up to this time was sent."""
         return self._closed_us
 
     def _is_over(self, item: Item) -> bool:
@@ -275,19 +275,19 @@ class Place:
 
 
 class Outlet(Place):
-    """What is to be told to one neighbour."""
+    """The partials that wait for one neighbour."""
 
     def __init__(self, side: str, questions: Questions, *, by_stride: bool) -> None:
         super().__init__(side, questions, by_stride=by_stride)
         self.promised_us = NEVER
         self._plain_bytes: tuple[Any, Any, Ints] | None = None
         """Of which instances and views they are, and the bytes of one partial of each instance."""
-        self._told: set[Item] = set()
-        """The windows that were told of before they closed."""
+        self._sent_items: set[Item] = set()
+        """The windows of which partials were sent before they closed."""
 
-    def _told_in(self, question: int, window: Window, number: int) -> Iterable[tuple[Item, int]]:
+    def _items_of_slice(self, question: int, window: Window, number: int) -> Iterable[tuple[Item, int]]:
         if not self._by_stride:
-            return super()._told_in(question, window, number)
+            return super()._items_of_slice(question, window, number)
         stride = window.stride_of(number)
         return [((question, stride), window.stride_end_us(stride))]
 
@@ -299,17 +299,17 @@ class Outlet(Place):
 
     def add_up(self) -> list[Cells]:
         found = super().add_up()
-        if self._told:
-            self._received.add(one for one in map(self._of_told_windows, found) if one is not None)
+        if self._sent_items:
+            self._received.add(one for one in map(self._of_sent_windows, found) if one is not None)
         return found
 
-    def _of_told_windows(self, cells: Cells) -> Cells | None:
-        """What new cells of slices mean for windows that were told of already."""
+    def _of_sent_windows(self, cells: Cells) -> Cells | None:
+        """The cells that new slices add to windows of which partials were sent already."""
         rows, numbers = [], []
         for row, (at, number) in enumerate(zip(cells.instance.tolist(), cells.number.tolist(), strict=True)):
             question = self._names.instances[at].question
             for one in question.layout.window.windows_of_slice(number):
-                if (question.id, one) in self._told:
+                if (question.id, one) in self._sent_items:
                     rows.append(row)
                     numbers.append(one)
         return cells.take(np.array(rows, np.int64)).numbered(np.array(numbers, np.int64)) if rows else None
@@ -320,7 +320,7 @@ class Outlet(Place):
         return max((int(self._own.ends_us(one).max()) for one in windows.values()), default=NEVER)
 
     def take_until(self, time_us: int) -> ByCode:
-        """All that ends up to a time and was not told before."""
+        """Take out all that ends up to a time and was not sent before."""
         if self._by_stride:
             self.add_up()
             found = together([table.ended(time_us) for table in self._tables()], self._names)
@@ -329,15 +329,15 @@ class Outlet(Place):
         else:
             self.add_up()
             own = self._own.windows(self._closed_us, time_us)
-            if self._told:
-                own = _chosen(own, lambda cells: ~self._is_in(cells, self._told))
+            if self._sent_items:
+                own = _chosen(own, lambda cells: ~self._is_in(cells, self._sent_items))
             found = together([own, self._received.ended(time_us)], self._names)
         self._close(time_us, found)
-        self._told = {item for item in self._told if not self._is_over(item)}
+        self._sent_items = {item for item in self._sent_items if not self._is_over(item)}
         return found
 
     def take_items(self, items: Sequence[Item]) -> ByCode:
-        """What is known of some windows or strides and was not told before."""
+        """Take out what is known of some windows or strides and was not sent before."""
         self.add_up()
         wanted = frozenset(items)
         self._cells_end_us = None
@@ -346,12 +346,12 @@ class Outlet(Place):
             for table in self._tables():
                 table.keep(lambda cells: ~self._is_in(cells, wanted, by_stride=True))
             return together(found, self._names)
-        fresh = wanted - self._told
+        fresh = wanted - self._sent_items
         own = self._own.all_windows(frozenset(key for key, _ in fresh)) if fresh else {}
         own = _chosen(own, lambda cells: self._is_in(cells, fresh))
         late = self._received.where(lambda cells: self._is_in(cells, wanted))
         self._received.keep(lambda cells: ~self._is_in(cells, wanted))
-        self._told |= wanted
+        self._sent_items |= wanted
         return together([own, late], self._names)
 
     def _is_in(self, cells: Cells, items: Iterable[Item], *, by_stride: bool = False) -> Bools:
@@ -395,7 +395,7 @@ class Outlet(Place):
     # -- what a placement asks ----------------------------------------------------------------------------------------
 
     def sure_strides(self, end_us: int) -> tuple[list[Ints], list[Ints]]:
-        """The cells that are sure to be told: rows of (question, group, part, value, stride).
+        """The cells that are sure to be sent: rows of (question, group, part, value, stride).
 
         Of what came from further up, that is known when its stride has ended.
         """
@@ -407,15 +407,15 @@ class Outlet(Place):
         parts = list(kept)
         super().forget(question, number, parts)
         if not parts:
-            self._told = {item for item in self._told if item[0] != question}
+            self._sent_items = {item for item in self._sent_items if item[0] != question}
 
     def saved(self) -> list[Any]:
-        return [super().saved(), self.promised_us, frozenset(self._told)]
+        return [super().saved(), self.promised_us, frozenset(self._sent_items)]
 
     def restore(self, saved: list[Any]) -> None:
-        place, self.promised_us, told = saved
+        place, self.promised_us, sent_items = saved
         super().restore(place)
-        self._told = {(question, number) for question, number in told}
+        self._sent_items = {(question, number) for question, number in sent_items}
 
 
 def _joined(several: Sequence[Pairs], names: Sequence[str], questions: Questions) -> tuple[pa.RecordBatch, Ints, Ints]:
@@ -466,7 +466,7 @@ def _wants(cells: ByCode, names: Names) -> list[Ints]:
 
 
 def _plain_bytes(instance: Instance, views: Mapping[int, View]) -> int:
-    """The bytes of a partial, told once for all parts of a question; nothing if all of it is collected."""
+    """The bytes of a partial, counted once for all parts of a question; none if all of it is collected."""
     view = views[instance.question.id]
     return view.size_bytes if instance.position == 0 and view.is_plain else 0
 

@@ -42,7 +42,7 @@ class View:
     asked: Counter[AskedQuestion] = field(default_factory=Counter)
     """With which parts it is asked, and how often."""
     is_plain: bool = False
-    """Whether somebody asks for nothing that must be collected: one message tells it all."""
+    """Whether a subscription asks for nothing that must be collected: one message carries its partial."""
     collected: tuple[Part, ...] = ()
     """What must be collected: as many messages as there are values."""
 
@@ -196,7 +196,7 @@ class Questions:
         return [asked, numbers, {known.id: known.since_us for known in self.by_id.values()}]
 
     def restore(self, saved: list[Any]) -> None:
-        """Become what others were; called on empty ones."""
+        """Take over what others had; called on empty ones."""
         asked, numbers, since_us = saved
         for side, one, count in asked:
             for _ in range(count):
@@ -283,7 +283,7 @@ class Questions:
     def _none(self) -> Bools:
         return np.zeros(len(self._by_number), np.bool_)
 
-    def wanting(self, rows: Ints, numbers: Ints, times: Ints) -> tuple[Ints, Ints]:
+    def matching_questions(self, rows: Ints, numbers: Ints, times: Ints) -> tuple[Ints, Ints]:
         """Of rows and the numbers of questions whose filters they satisfy, those that lie in a window."""
         tables = self.tables
         if tables.has_gaps:

@@ -1,4 +1,4 @@
-"""Nothing stays open because somebody is silent.
+"""Windows close although publishers are silent.
 
 Where something waits for a time that does not come, those whose time is behind are asked for it, once; they ask on, and
 answer by their promise when they can. A broker whose own publishers are silent lets its time go on by the clock.
@@ -48,7 +48,7 @@ class Silence:
                 self.want(at, end_us, side)
 
     def want(self, at: At, end_us: int, besides: str) -> None:
-        """Somebody waits for a time: ask all sides but one that have not promised it."""
+        """Ask all sides but one for a time that they have not promised: the one waits for it."""
         clock = self._clock
         if besides != HERE:
             self._wanted[besides] = max(self._wanted.get(besides, NEVER), end_us)
@@ -64,7 +64,7 @@ class Silence:
             at.wake(timer_key("idle", self._topic, HERE), max(clock.idle_at_us(), at.now_us))
 
     def peers_changed(self, at: At) -> None:
-        """Others publish than before: what somebody waits for has to be asked of them as well."""
+        """Ask new publishers for the times that sides still wait for."""
         self._sought.clear()
         advertisers = at.advertisers(self._topic)
         for side, end_us in list(self._wanted.items()):
@@ -81,7 +81,7 @@ class Silence:
         if at.now_us < clock.idle_at_us():
             at.wake(timer_key("idle", self._topic, HERE), clock.idle_at_us())
             return False
-        clock.go_on()
+        clock.advance_idle_clock()
         return True
 
     def saved(self) -> list[Any]:

@@ -30,7 +30,7 @@ class Timers:
 
     def __init__(self) -> None:
         self._due: dict[Item, int] = {}
-        # A heap, in which what is no longer so may stay until it comes up.
+        # Entries of timers that were moved or dropped stay in the heap until they come up.
         self._heap: list[tuple[int, int, Item]] = []
         self._set = 0
 

@@ -1,9 +1,9 @@
-"""One topic at one broker: what publications and partials set off, and what is told when.
+"""One topic at one broker: it adds publications up, merges partials, and sends both when they are due.
 
-Rule 1: to a neighbour go, in this order, publications, partials, and the promise that covers them.
-Rule 2: what is due is told in the order of the ends of windows; a decision at an end knows what came before it.
-Rule 3: with revisions, things are also told by the clock before anyone has promised anything; what comes later is told
-        apart, and the subscriber's broker puts it together.
+Rule 1: a broker sends a neighbour publications, then partials, then the promise that covers them.
+Rule 2: a broker sends what is due in the order of window ends; a decision at an end includes all that came before it.
+Rule 3: with revisions, a broker also sends partials by the clock, before any promise. What comes later goes in partials
+        of its own, and the subscriber's broker merges them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from catchment.broker.advice import At
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end_us
 from catchment.broker.aggregation.crossing import ADVICE, Arrived, Crossing
 from catchment.broker.aggregation.deciding import Deciding
-from catchment.broker.aggregation.edges import Edge, Told
+from catchment.broker.aggregation.edges import AnswersByClient, Edge
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.places import Outlet, Pairs, Place
@@ -134,7 +134,7 @@ class Topic:
             at.tell(side, ["since", self.name, ids, since_us])
 
     def _before_change(self, place: Place) -> None:
-        """What has come so far belongs to what was asked so far."""
+        """Add up what has come so far, by the questions that were asked until now."""
         place.add_up()
         if self.crossing is not None:
             self.crossing.tell_placement()
@@ -178,7 +178,7 @@ class Topic:
         return max(ends)
 
     def take_in(self, at: At, events: pa.RecordBatch, matched: Matched, upstream: str) -> Matched:
-        """Add publications up, hold them back, or let them go on: where they go as they are, and with which marks."""
+        """Add publications up, hold them back, or forward them; return where they go as they are, with which marks."""
         notes = at.notes if upstream in at.neighbours else None
         if not self.questions and notes is None:
             return matched
@@ -210,7 +210,7 @@ class Topic:
 
     def _arrived(self, events: pa.RecordBatch, times_us: Ints, watched: tuple[Ints, Ints], marks: Marks) -> Arrived:
         """Find out who wants publications and does not have them yet."""
-        rows, numbers = self.questions.wanting(*watched, times_us)
+        rows, numbers = self.questions.matching_questions(*watched, times_us)
         tables = self.questions.tables
         if len(marks.rows) and len(rows):
             known = self.questions.by_id
@@ -223,7 +223,7 @@ class Topic:
         return Arrived(Pairs(events, rows, numbers), times_us, ends_us, marks)
 
     def _set_timers(self, at: At, arrived: Arrived, into: Mapping[str, Any]) -> None:
-        """Let what publications went into be told by the clock, and learn how long they took; with revisions."""
+        """Set the timers of the partials that publications went into, and learn how long they took; with revisions."""
         for side, chosen in into.items():
             if chosen.any():
                 self._wake_for(at, side, arrived.pairs.where(chosen), arrived.times_us)
@@ -241,7 +241,7 @@ class Topic:
             self._waiting_times.observe(key, window.last_window(window.slice_of(time_us)), at.now_us - set_out_us)
 
     def _release_us(self, side: str, end_us: int, now_us: int) -> int:
-        """When to decide about what is held until an end, by the clock: for the sake of whoever waits longest."""
+        """When the clock makes the broker decide about what it holds until an end: the earliest time of a question."""
         held = None if self.crossing is None else self.crossing.held[side].all()
         assert held is not None
         numbers = np.unique(held.pairs.numbers[np.isin(held.pairs.rows, np.flatnonzero(held.end_us == end_us))])
@@ -318,7 +318,7 @@ class Topic:
     # -- time goes on -----------------------------------------------------------------------------------------------
 
     def advance(self, at: At) -> None:
-        """Tell everyone what has become due."""
+        """Send neighbours and clients all that has become due."""
         advertisers = at.advertisers(self.name)
         for side, outlet in self.outlets.items():
             windows = self.questions.windows_at(side)
@@ -329,21 +329,21 @@ class Topic:
         self.silence.watch(at)
 
     def _settle(self, at: At, outlet: Outlet, windows: Sequence[Any], time_us: int) -> None:
-        """Tell a neighbour all that ends up to a time, and that nothing before it will come."""
+        """Send a neighbour all partials that end up to a time, and the promise that nothing before it will come."""
         end_us = self._first_end_us(outlet)
-        told: ByCode = {}
+        cells: ByCode = {}
         closed_us = NEVER
         if end_us is not None and end_us <= time_us:
             closed_us = self._release_until(at, outlet.side, time_us)
-            told = outlet.take_until(time_us)
+            cells = outlet.take_until(time_us)
             closed_us = max(closed_us, min(outlet.closed_us, time_us))
         promise_us = last_end_us(windows, time_us) if time_us < FOR_EVER else closed_us
         self.clock.closed_us = max(self.clock.closed_us, promise_us)
         is_news = promise_us > NEVER and promise_us > outlet.promised_us and time_us < FOR_EVER
         if is_news:
             outlet.promised_us = promise_us
-        if told or is_news:
-            self._tell_flow(at, outlet, told, promise_us if is_news else None)
+        if cells or is_news:
+            self._send_flow(at, outlet, cells, promise_us if is_news else None)
 
     def _first_end_us(self, outlet: Outlet) -> int | None:
         held = None if self.crossing is None else self.crossing.held[outlet.side].first_end_us()
@@ -359,7 +359,7 @@ class Topic:
                 last_us = end_us
         return last_us
 
-    def _tell_flow(self, at: At, outlet: Outlet, cells: ByCode, promise_us: int | None) -> None:
+    def _send_flow(self, at: At, outlet: Outlet, cells: ByCode, promise_us: int | None) -> None:
         """Send partials, and behind them the promise that covers them."""
         counts = None
         if cells:
@@ -372,27 +372,27 @@ class Topic:
         at.tell(outlet.side, ["flow", self.name, last, promise_us, at.now_us], counts=counts)
 
     def _finish(self, at: At, time_us: int) -> None:
-        """Tell clients of all windows that end up to a time."""
+        """Notify clients of all windows that end up to a time."""
         windows = self.questions.windows_at(HERE)
         if not windows:
             return
         end_us = self.edge.first_end_us()
         closed_us = last_end_us(windows, time_us) if time_us < FOR_EVER else NEVER
         if end_us is not None and end_us <= time_us:
-            told, count = self.edge.finish_until(time_us)
+            answers, count = self.edge.finish_until(time_us)
             at.spend("merge", count)
-            self._notify(at, told)
+            self._notify(at, answers)
             closed_us = max(closed_us, min(self.edge.closed_us, time_us) if time_us == FOR_EVER else closed_us)
         self.clock.closed_us = max(self.clock.closed_us, closed_us)
 
-    def _notify(self, at: At, told: Told) -> None:
-        for client, answers in sorted(told.items()):
+    def _notify(self, at: At, answers_of: AnswersByClient) -> None:
+        for client, answers in sorted(answers_of.items()):
             at.notify(client, answers)
 
     # -- by the clock -------------------------------------------------------------------------------------------------
 
     def expire(self, at: At, side: str) -> None:
-        """Tell what the clock says is due."""
+        """Send what is due by the clock."""
         timers = self._place(side).timers
         if side == HERE:
             self._notify(at, self.edge.finish_items(timers.expired(at.now_us)))
@@ -403,9 +403,9 @@ class Topic:
                 self._release_by_clock(at, side, end_us)
             # What was held has waited already: partials of it go now.
             items += timers.expired(at.now_us)
-            told = outlet.take_items([item for item in items if item[0] != HOLDING])
-            if told:
-                self._tell_flow(at, outlet, told, None)
+            cells = outlet.take_items([item for item in items if item[0] != HOLDING])
+            if cells:
+                self._send_flow(at, outlet, cells, None)
         soonest_us = timers.soonest_us()
         if soonest_us is not None:
             at.wake(self._timer("tell", side), soonest_us)
@@ -425,7 +425,7 @@ class Topic:
         self.silence.look(at)
         self.advance(at)
 
-    def go_on(self, at: At) -> None:
+    def advance_idle_clock(self, at: At) -> None:
         """This broker's publishers may have been silent for long enough."""
         if self.silence.has_passed(at):
             self.advance(at)

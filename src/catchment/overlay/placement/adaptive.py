@@ -31,7 +31,7 @@ from catchment.overlay.trees import Tree
 __all__ = ["PATIENCE", "Adaptive", "Knowledge"]
 
 PATIENCE = 0.5
-"""How much a mode may cost more than the other would have, added up, in relation to what was last looked at."""
+"""Switch once the regret, what the other mode would have saved, exceeds this share of the last cost."""
 
 
 @dataclass(slots=True, eq=False)

@@ -75,7 +75,7 @@ def each_link(
     from_here, beyond, sizes = ~members(tree), meets(tree.beyond, series.brokers), series.bytes_beyond(tree)
     for link in range(links):
         here = from_here[every.origin, link]
-        asked = _Asked(every, series, here, beyond[:, link], sizes[link], choose, grain, forced_too)
+        asked = _LinkProblem(every, series, here, beyond[:, link], sizes[link], choose, grain, forced_too)
         asked.decide(meets(tree.beyond[link : link + 1], every.raw_at)[:, 0], carried, link)
     return carried
 
@@ -110,7 +110,7 @@ class _Every:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _LinkProblem:
     """The decision about one link."""
 
     every: _Every
