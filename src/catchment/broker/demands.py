@@ -68,7 +68,7 @@ class AskedQuestion:
         return self.where.order, self.layout, self.subscription, tuple(part.id for part in self.parts)
 
     def __str__(self) -> str:
-        asked = ", ".join(f"{part.state} of {part.attribute or '*'}" for part in self.parts)
+        asked = ", ".join(sorted(f"{part.state} of {part.attribute or '*'}" for part in self.parts))
         window, keys = self.layout.window, self.layout.group_keys
         by = f" by {', '.join(keys)}" if keys else ""
         whose = f" for {self.subscription}" if self.subscription else ""

@@ -28,7 +28,7 @@ _NUMBERS = {
 
 
 def described_partials(rows: pa.RecordBatch, parts: Mapping[int, Part]) -> dict[PartialKey, str]:
-    """Describe the states of each partial in the order of the rows; `parts` are the known ones by id."""
+    """Describe the states of each partial, in the order of their names; `parts` are the known ones by id."""
     found: dict[PartialKey, list[str]] = {}
     questions, of_parts = rows.column("question").to_pylist(), rows.column("part").to_pylist()
     for row, (question, part_id) in enumerate(zip(questions, of_parts, strict=True)):
@@ -42,7 +42,7 @@ def described_partials(rows: pa.RecordBatch, parts: Mapping[int, Part]) -> dict[
             states = [*_states(cells, part)]
         for number, group, state in zip(numbers, groups or [""] * len(numbers), states, strict=True):
             found.setdefault((question, number, group), []).append(state)
-    return {key: " ".join(states) for key, states in found.items()}
+    return {key: " ".join(sorted(states)) for key, states in found.items()}
 
 
 def _states(cells: Cells, part: Part) -> Iterator[str]:
