@@ -57,7 +57,7 @@ from catchment.broker.inputs import (
 from catchment.broker.joining import Joined, JoinedMessage
 from catchment.broker.limits import require_name, shortened
 from catchment.broker.peers import HERE, Peer
-from catchment.broker.routing import Before, Matched, Routes, Rows, combined, rising
+from catchment.broker.routing import Before, Matched, Routes, RowNumbers, combined, rising
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
 from catchment.model.errors import CatchmentError, ConfigurationError, FrameError
@@ -673,7 +673,7 @@ def _counts_of(message: m.Message) -> Counts:
     return "control", 1, message_bytes(message)
 
 
-def _taken(events: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
+def _taken(events: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
     """Rows of a batch, without copying them if they lie side by side."""
     if len(rows) == events.num_rows:
         return events

@@ -24,9 +24,9 @@ from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
 from catchment.model.schema import Schema
 
-__all__ = ["Before", "BySubscription", "Matched", "Routes", "Rows", "combined", "rising"]
+__all__ = ["Before", "BySubscription", "Matched", "Routes", "RowNumbers", "combined", "rising"]
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 _WATCHED = "\0"
 """Whose filters are those of advice; no peer has this name."""
@@ -56,9 +56,9 @@ class BySubscription:
 
     names: list[str]
     """Rising."""
-    ends: Rows
+    ends: RowNumbers
     """Where the rows of each end."""
-    rows: Rows
+    rows: RowNumbers
     """Rising within a subscription, one subscription behind the other."""
 
     def without(self, left_out: npt.NDArray[np.bool_]) -> BySubscription:
@@ -75,9 +75,9 @@ class BySubscription:
 class Matched:
     """Which rows of a batch go where, in the order of rows."""
 
-    neighbours: dict[str, Rows] = field(default_factory=dict)
+    neighbours: dict[str, RowNumbers] = field(default_factory=dict)
     clients: dict[str, BySubscription] = field(default_factory=dict)
-    watched: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
+    watched: dict[str, tuple[RowNumbers, RowNumbers]] = field(default_factory=dict)
     """By advice, rows and the numbers of the filters of its own that want them: pairs, rows rising for each filter."""
     notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
     """By neighbour, what advice says of each event that goes there, in columns."""
@@ -309,7 +309,9 @@ class Routes:
         return matched
 
 
-def _watched(names: list[tuple[str, int]], counts: Rows, rows: Rows) -> dict[str, tuple[Rows, Rows]]:
+def _watched(
+    names: list[tuple[str, int]], counts: RowNumbers, rows: RowNumbers
+) -> dict[str, tuple[RowNumbers, RowNumbers]]:
     """The pairs of each advice, given all rows, filter by filter, and how many each filter has."""
     numbers = np.repeat(np.array([number for _, number in names], np.int64), counts)
     rows = rows.astype(np.int64)
@@ -343,7 +345,7 @@ class _Order:
         return cls(places, [what for _, what in ids], stretches)
 
 
-def rising(rows: Rows, row_count: int) -> Rows:
+def rising(rows: RowNumbers, row_count: int) -> RowNumbers:
     """Rows of a batch, each once."""
     is_there = np.zeros(row_count, np.bool_)
     is_there[rows] = True

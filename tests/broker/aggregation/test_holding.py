@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from catchment.broker.aggregation.holding import Held, HeldBack
+from catchment.broker.aggregation.holding import HeldBack, HeldPublications
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.places import Pairs
 from tests.broker.aggregation.tools import events
 
 
-def held(*several: tuple[int, int, tuple[int, ...]], served: dict[int, int] | None = None) -> Held:
+def held(*several: tuple[int, int, tuple[int, ...]], served: dict[int, int] | None = None) -> HeldPublications:
     """Publications by time: until which end each waits, and which questions want it; `served` is one mark by row."""
     rows = [row for row, (_, _, numbers) in enumerate(several) for _ in numbers]
     numbers = [number for _, _, numbers in several for number in numbers]
     given = Pairs(events(*((time_us, 0) for time_us, _, _ in several)), np.array(rows), np.array(numbers))
     marks = served or {}
-    return Held(
+    return HeldPublications(
         given,
         np.array([time_us + 1 for time_us, _, _ in several]),
         np.array([end_us for _, end_us, _ in several]),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from catchment.broker.advice import At
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.deciding import Deciding, Standing
-from catchment.broker.aggregation.holding import Held, HeldBack
+from catchment.broker.aggregation.holding import HeldBack, HeldPublications
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.places import Outlet, Pairs, joined_later
 from catchment.broker.aggregation.questions import Questions
@@ -242,7 +242,7 @@ class Crossing:
             # Who began to ask meanwhile may want it sooner than anybody did further up.
             held_us = arrived.marks.held_us
             since_us = np.where(held_us == NEVER, since_us, np.minimum(held_us, ends_us))
-        whole = Held(
+        whole = HeldPublications(
             Pairs(arrived.events, pairs.rows[chosen], pairs.numbers[chosen]),
             since_us,
             ends_us,
@@ -292,7 +292,7 @@ class Crossing:
         back.keep(np.flatnonzero(~over))
         return into
 
-    def _standing(self, side: str, held: Held, end_us: int) -> tuple[Standing, Ints]:
+    def _standing(self, side: str, held: HeldPublications, end_us: int) -> tuple[Standing, Ints]:
         """All that is ready to be decided about, and the pair of each want."""
         times_us = event_times_us(held.pairs.events)
         lot, wants, pair = self._wants(side, held.pairs, times_us)

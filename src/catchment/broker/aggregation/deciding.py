@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from catchment.broker.aggregation.clocks import NEVER
-from catchment.broker.aggregation.questions import Known
+from catchment.broker.aggregation.questions import KnownQuestion
 from catchment.model.window import Window, WindowColumns
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
@@ -106,7 +106,7 @@ class Deciding:
         """How many series it has learned about."""
         return len(self._numbers)
 
-    def absorb(self, neighbour: str, standing: Standing, known: Mapping[int, Known]) -> Bools:
+    def absorb(self, neighbour: str, standing: Standing, known: Mapping[int, KnownQuestion]) -> Bools:
         """Of each want, whether the publication goes into its partial here."""
         keys = mixed(standing.wants, _SALT).view(np.int64)
         _, example, column = np.unique(keys, return_index=True, return_inverse=True)
@@ -132,7 +132,7 @@ class Deciding:
             self._absorbed[link, offer.series[into]] = numbers[into]
         return absorbed
 
-    def _numbered(self, wants: Ints, keys: Ints, known: Mapping[int, Known]) -> Ints:
+    def _numbered(self, wants: Ints, keys: Ints, known: Mapping[int, KnownQuestion]) -> Ints:
         """The numbers of some series, also of those that are met for the first time."""
         found = [self._by_key.get(key, -1) for key in keys.tolist()]
         for at, number in enumerate(found):
@@ -149,7 +149,7 @@ class Deciding:
         if isinstance(self.placement, Coordinated) and series in self._numbers:
             self.placement.told[self._links[neighbour], self._numbers[series]] = links
 
-    def news(self, known: Mapping[int, Known]) -> dict[str, list[tuple[SeriesKey, int]]]:
+    def news(self, known: Mapping[int, KnownQuestion]) -> dict[str, list[tuple[SeriesKey, int]]]:
         """By neighbour, the series whose number of links has changed since it was last sent."""
         if not isinstance(self.placement, Coordinated):
             return {}
@@ -167,7 +167,7 @@ class Deciding:
 
     # -- series come and go -----------------------------------------------------------------------------------------
 
-    def _number(self, series: SeriesKey, key: int, known: Mapping[int, Known]) -> int:
+    def _number(self, series: SeriesKey, key: int, known: Mapping[int, KnownQuestion]) -> int:
         question, _, part, _ = series
         parts = known[question].whole.parts
         collects = any(one.id == part and one.state == "values" for one in parts)
@@ -226,7 +226,7 @@ class Deciding:
         """What is remembered by link and series."""
         return {**self.placement.tables(), "absorbed": self._absorbed}
 
-    def forget(self, known: Mapping[int, Known]) -> None:
+    def forget(self, known: Mapping[int, KnownQuestion]) -> None:
         """Forget the series of questions that are no longer asked."""
         self._heard = {key: links for key, links in self._heard.items() if key[1][0] in known}
         self._said = {key: links for key, links in self._said.items() if key[1][0] in known}

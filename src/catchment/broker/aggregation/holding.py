@@ -15,14 +15,14 @@ from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.places import Pairs, joined_later
 from catchment.broker.snapshot_coding import Deferred
 
-__all__ = ["Held", "HeldBack"]
+__all__ = ["HeldBack", "HeldPublications"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldPublications:
     """Some publications, each with what is wanted of it beyond the link."""
 
     pairs: Pairs
@@ -36,17 +36,17 @@ class Held:
     def __len__(self) -> int:
         return len(self.end_us)
 
-    def taken(self, rows: Ints) -> Held:
+    def taken(self, rows: Ints) -> HeldPublications:
         """Some rows, in rising order."""
         place = np.searchsorted(rows, self.pairs.rows)
         inside = place < len(rows)
         inside[inside] = rows[place[inside]] == self.pairs.rows[inside]
         pairs = Pairs(self.pairs.events.take(pa.array(rows)), place[inside], self.pairs.numbers[inside])
         marks = self.marks.taken(rows)
-        return Held(pairs, self.since_us[rows], self.end_us[rows], marks)
+        return HeldPublications(pairs, self.since_us[rows], self.end_us[rows], marks)
 
     @classmethod
-    def together(cls, several: Sequence[Held]) -> Held:
+    def together(cls, several: Sequence[HeldPublications]) -> HeldPublications:
         if len(several) == 1:
             return several[0]
         firsts = np.cumsum([0, *(len(one) for one in several)])[:-1].tolist()
@@ -65,13 +65,13 @@ class HeldBack:
     """All that waits before one link."""
 
     def __init__(self) -> None:
-        self._held: list[Held] = []
+        self._held: list[HeldPublications] = []
         self._first_end_us = FOR_EVER
 
     def __len__(self) -> int:
         return sum(map(len, self._held))
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldPublications) -> None:
         self._held.append(held)
         self._first_end_us = min(self._first_end_us, int(held.end_us.min()))
 
@@ -79,10 +79,10 @@ class HeldBack:
         """The first end that something waits for."""
         return None if self._first_end_us == FOR_EVER else self._first_end_us
 
-    def all(self) -> Held | None:
+    def all(self) -> HeldPublications | None:
         if not self._held:
             return None
-        self._held = [Held.together(self._held)]
+        self._held = [HeldPublications.together(self._held)]
         return self._held[0]
 
     def keep(self, rows: Ints) -> None:
@@ -101,7 +101,7 @@ class HeldBack:
             pairs = one.pairs.where(chosen)
             rows = np.unique(pairs.rows)
             if len(rows):
-                left.append(Held(pairs, one.since_us, one.end_us, one.marks).taken(rows))
+                left.append(HeldPublications(pairs, one.since_us, one.end_us, one.marks).taken(rows))
         self._held = left
         self._look_again()
 
@@ -110,8 +110,8 @@ class HeldBack:
         return sum(one.pairs.events.nbytes + 16 * len(one.pairs.rows) for one in self._held)
 
     def saved(self) -> list[Deferred]:
-        return joined_later(self._held, lambda one: one.pairs.events.schema, Held.together)
+        return joined_later(self._held, lambda one: one.pairs.events.schema, HeldPublications.together)
 
     def restore(self, saved: list[Any]) -> None:
         for one in (one for some in saved for one in some):
-            self.add(Held(Pairs(**one["pairs"]), one["since_us"], one["end_us"], Marks(**one["marks"])))
+            self.add(HeldPublications(Pairs(**one["pairs"]), one["since_us"], one["end_us"], Marks(**one["marks"])))

@@ -22,7 +22,7 @@ from catchment.model.schema import Schema
 from catchment.model.window import Window, WindowColumns
 from catchment.stages import COLLECTED, PARTIAL_BYTES, CellPlan, Part, Question, state_bytes
 
-__all__ = ["Known", "Questions", "View", "collected_parts"]
+__all__ = ["KnownQuestion", "Questions", "View", "collected_parts"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -63,7 +63,7 @@ class View:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownQuestion:
     """A question that is asked."""
 
     id: int
@@ -109,8 +109,8 @@ class Questions:
     def __init__(self, topic: str, schema: Schema) -> None:
         self._topic = topic
         self.schema = schema.with_implicit()
-        self.by_id: dict[int, Known] = {}
-        self._by_number: list[Known | None] = []
+        self.by_id: dict[int, KnownQuestion] = {}
+        self._by_number: list[KnownQuestion | None] = []
         self._free: list[int] = []
         self._window_counts: dict[str, Counter[Window]] = {}
         """By side, how many questions have each window."""
@@ -131,11 +131,11 @@ class Questions:
     def id_of(self, asked: AskedQuestion) -> int:
         return asked.planned(self._topic, self.schema).id
 
-    def add(self, asked: AskedQuestion, side: str) -> Known:
+    def add(self, asked: AskedQuestion, side: str) -> KnownQuestion:
         question = asked.planned(self._topic, self.schema)
         known = self.by_id.get(question.id)
         if known is None:
-            known = Known(question.id, self._free_number(), asked.where, asked.layout.window)
+            known = KnownQuestion(question.id, self._free_number(), asked.where, asked.layout.window)
             self.by_id[question.id] = self._by_number[known.number] = known
         if side not in known.views:
             known.views[side] = View(question)
@@ -158,7 +158,7 @@ class Questions:
         known = self.by_id.get(self.id_of(asked))
         return known is not None and side in known.views and asked in known.views[side].asked
 
-    def remove(self, asked: AskedQuestion, side: str) -> Known:
+    def remove(self, asked: AskedQuestion, side: str) -> KnownQuestion:
         """Forget that something was asked once on a side."""
         known = self.by_id[self.id_of(asked)]
         view = known.views[side]
