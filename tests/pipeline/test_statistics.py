@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from catchment import Subscription, oracle, replay
 from catchment.oracle import differences
-from catchment.pipeline.statistics import complete_columns
+from catchment.pipeline.statistics import FINITE_FROM, NOTHING_KNOWN, complete_columns, known_columns, text_bounds
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +49,7 @@ def test_files_that_say_nothing_and_tables_that_are_no_files_are_in_doubt(spark:
     told = spark.read.parquet(written(other, events([1, 2])))
     assert complete_columns(told) == {"event_id", "topic", "broker", "ts"}
     changed = told.selectExpr("nullif(event_id, 1) AS event_id", "topic", "broker", "ts", "x")
-    assert complete_columns(changed) == frozenset()
+    assert complete_columns(changed) == {"topic", "broker", "ts"}
 
 
 @pytest.mark.parametrize("engine", ["sql", "shared"])
@@ -63,3 +64,16 @@ def test_what_is_missing_is_still_refused(
     assert differences(expected, run.notifications.toArrow(), run.deliveries.toArrow()) == []
     read = run.notifications._jdf.queryExecution().executedPlan().toString()
     assert ("event_id" in read) == (None in ids)
+
+
+def test_columns_are_known_through_steps_that_keep_them(spark: SparkSession, tmp_path: Path) -> None:
+    reals = {f"x{at}": pa.array([1.0, 2.0]) for at in range(FINITE_FROM + 2)}
+    pq.write_table(pa.table({"topic": pa.array(["t", "t"]), **reals}), tmp_path / "1.parquet")
+    table = spark.read.parquet(str(tmp_path))
+    kept = table.withColumn("y", F.col("x0") / 0.5).where("x1 < 9").withColumn("x2", F.lit(float("nan")))
+    known = known_columns(kept.withColumnRenamed("x3", "z3"))
+    assert known.finite == set(reals) - {"x2", "x3"}
+    assert known.complete == {"topic", *reals} - {"x2", "x3"}
+    assert text_bounds(kept, "topic") == ("t", "t")
+    # The rows of a union have values of another table under the same id.
+    assert known_columns(table.union(kept.drop("y"))) == NOTHING_KNOWN

@@ -7,8 +7,10 @@ the condition concerns one row in a hundred.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -53,11 +55,11 @@ def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
 
     Files do not tell of NaN, so that their values are read, some columns at a time.
     """
-    paths = _local_paths(table)
+    source = _source_of(table)
     # Parquet takes a dot for the border between a group and its field.
-    found = [name for name in names if "." not in name] if paths else []
+    found = [name for name in names if "." not in name and name in source.columns]
     try:
-        for path in paths:
+        for path in source.paths:
             file = pq.ParquetFile(path)
             for group in range(file.num_row_groups):
                 found = [name for some in _batched(found, COLUMNS_AT_ONCE) for name in _finite_in(file, group, some)]
@@ -84,25 +86,27 @@ def _batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def complete_columns(table: DataFrame) -> frozenset[str]:
-    """The columns without a null, where a table is nothing but some Parquet files of this machine; else none.
+    """The columns without a null that come as they are from some Parquet files of this machine; else none.
 
     Called on the driver when a job is planned. Spark has listed the files already, and will read the same ones.
     """
-    paths = _local_paths(table)
-    found: set[str] | None = None
+    source = _source_of(table)
+    found = source.columns
     try:
-        for path in paths:
-            complete = _complete_in(pq.read_metadata(path))
-            found = complete if found is None else found & complete
+        for path in source.paths:
+            found &= _complete_in(pq.read_metadata(path))
     except (OSError, pa.ArrowInvalid):
         return frozenset()  # Spark will say what is wrong with the file, if it is
-    return frozenset(found or ())
+    return found
 
 
 def text_bounds(table: DataFrame, column: str) -> tuple[str, str] | None:
     """Two texts between which all of a column lie, under the same conditions; None where the files do not say."""
+    source = _source_of(table)
+    if column not in source.columns:
+        return None
     try:
-        footers = [pq.read_metadata(path) for path in _local_paths(table)]
+        footers = [pq.read_metadata(path) for path in source.paths]
     except (OSError, pa.ArrowInvalid):
         return None
     bounds = [one for footer in footers for one in _bounds_in(footer, column)]
@@ -125,19 +129,52 @@ def _bounds_in(footer: pq.FileMetaData, column: str) -> list[tuple[str, str] | N
     ]
 
 
-def _local_paths(table: DataFrame) -> list[str]:
-    plan = table._jdf.queryExecution().analyzed()
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The Parquet files that all rows of a table come from, and the columns that are the same there."""
+
+    paths: tuple[str, ...] = ()
+    columns: frozenset[str] = frozenset()
+
+
+_PASSING = frozenset(
+    ("Project", "Filter", "SubqueryAlias", "View", "Repartition", "RepartitionByExpression", "Sort", "GlobalLimit",
+     "LocalLimit", "Sample", "Distinct", "Deduplicate")
+)  # fmt: skip
+"""Steps of Spark's plans whose rows have in each column that they keep a value that came in."""
+
+
+def _source_of(table: DataFrame) -> _Source:
+    top = plan = table._jdf.queryExecution().analyzed()
+    while plan.getClass().getSimpleName() in _PASSING:
+        plan = plan.children().head()
     if plan.getClass().getSimpleName() != "LogicalRelation" or plan.isStreaming():
-        return []
+        return _Source()
     relation = plan.relation()
     if relation.getClass().getSimpleName() != "HadoopFsRelation":
-        return []
+        return _Source()
     if relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat":
-        return []
+        return _Source()
     parts = [urlsplit(name) for name in table.inputFiles()]
-    if len(parts) > FILES_MAX or any(part.scheme != "file" for part in parts):
-        return []
-    return [unquote(part.path) for part in parts]
+    if not parts or len(parts) > FILES_MAX or any(part.scheme != "file" for part in parts):
+        return _Source()
+    return _Source(tuple(unquote(part.path) for part in parts), _kept_columns(plan, top) & set(table.columns))
+
+
+def _kept_columns(relation: Any, top: Any) -> frozenset[str]:
+    """The columns of a relation that a plan above it has as they are: Spark gives a changed one another id."""
+    all_columns = frozenset(field["name"] for field in json.loads(relation.schema().json())["fields"])
+    below, above = relation.outputSet(), top.outputSet()
+    kept, lost = below.intersect(above), getattr(below, "$minus$minus")(above)
+    # Each name is a call to Java, so that the fewer are asked for.
+    if lost.size() < kept.size():
+        return all_columns - _names(lost)
+    return all_columns & _names(kept)
+
+
+def _names(attributes: Any) -> set[str]:
+    listed = attributes.toSeq()
+    return {str(listed.apply(at).name()) for at in range(listed.size())}
 
 
 def _complete_in(footer: pq.FileMetaData) -> set[str]:
