@@ -330,6 +330,16 @@ def test_damaged_sketches_are_refused_or_read(sketch: bytes, new: list[tuple[int
         assert None in quantiles or quantiles[0] <= quantiles[2]
 
 
+def test_a_level_that_is_not_sorted_is_refused() -> None:
+    """Quantiles of it would not rise."""
+    sketch = next(one for one in GIVEN if len(one) > 28 and one[18] == 2 and one[20:24] == one[24:28])
+    values = 5 * 4 + 2 * 4 + 16
+    damaged = changed(changed(sketch, values - 8, double(131_072.0)), values, double(131_072.0))
+    assert quantile(damaged, 0.0) > quantile(damaged, 1.0)
+    with pytest.raises(FrameError):
+        merged_sketch([EMPTY, damaged])
+
+
 def test_other_types_are_refused() -> None:
     with pytest.raises(TypeError):
         merged_sketch(["text"])

@@ -264,6 +264,12 @@ def _read(words: Array, begin: int, levels: Array, row: int) -> Any:
     end = at + 4 + 2 * retained
     if unexplained or end > len(words):
         return refused
+    place = at + 4 + 2 * levels[row, 1]
+    for level in range(1, height):
+        for one in range(place, place + 2 * levels[row, 1 + level] - 2, 2):
+            if not _double(words, one) <= _double(words, one + 2):
+                return refused
+        place += 2 * levels[row, 1 + level]
     smallest_k = min(smallest_k, KLL_K) if height > 1 else KLL_K
     return end, seen, retained, smallest_k, height, _double(words, at), _double(words, at + 2)
 
