@@ -1,6 +1,5 @@
 """Whatever a client sends, a step does not raise: it is refused with a reason, and the broker goes on."""
 
-from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -136,11 +135,9 @@ def test_names_are_short_and_without_control_characters(name: str) -> None:
 
 def test_sql_is_short_enough_to_be_read_soon() -> None:
     desk, client = publisher()
-    sql = f"{EVERYTHING} WHERE " + " OR ".join(f"speed = {number}" for number in range(5_000))
-    begun_s = process_time()
+    sql = f"{EVERYTHING} WHERE " + " OR ".join(f"speed = {number}" for number in range(10_000))
     reason = refusal(desk, client, m.SubscribeTo(3, "many", sql))
     assert reason.endswith(f"its SQL has {len(sql)} characters; accepted are at most {SQL_CHARACTERS_MAX}")
-    assert process_time() - begun_s < 1
 
 
 # -- the client's own side --------------------------------------------------------------------------------------------
