@@ -188,7 +188,7 @@ def _spread(way: str, count: int, overlap: float) -> Spread:
         world.subscribe(client, f"q{number}", f"SELECT * FROM traffic WHERE {_condition(number, overlap, random)}")
         asked.append((client, f"q{number}"))
         world.run()
-    table = sum(node.broker.table_sizes()["filters of neighbours"] for node in world.nodes.values())
+    table = sum(node.broker.table_sizes()["demands of neighbours"] for node in world.nodes.values())
     random.shuffle(asked)
     for client, name in asked[: count // 2]:
         world.unsubscribe(client, name)
