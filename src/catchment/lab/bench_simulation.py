@@ -235,7 +235,7 @@ def print_report(result: dict[str, Any], console: Console | None = None) -> None
         table.add_row(*shown, one["way"], *counts, f"{one['seconds']:.1f}")
         previous = point
     console.print(table)
-    console.print("S: subscriptions. table: filters of neighbours that all brokers know, when all have subscribed.")
+    console.print("S: subscriptions. table: demands of neighbours that all brokers know, when all have subscribed.")
     table = _table("Targets", "what", "measured", "wanted", "")
     for target in result["targets"]:
         verdict = "[green]pass[/]" if target["passes"] else "[red]fail[/]"

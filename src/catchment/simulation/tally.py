@@ -39,7 +39,7 @@ class Tally:
         self.joined += step.work["join"]
         self.handled.update(step.taken)
         self.events += step.work["match"]
-        self.filters += step.work["filter"]
+        self.filters += step.work["demand"]
         self.transitions += step.work["transition"]
         for key, carried in step.traffic.items():
             add_traffic(self.carried, (source, *key), *carried)
