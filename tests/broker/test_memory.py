@@ -69,8 +69,8 @@ def test_it_goes_on_as_if_nothing_had_happened(steps: list, summary: str, random
 
 def test_another_format_is_refused() -> None:
     wire = Wire(LINE)
-    memory = remembered(wire.brokers["b1"]).replace(b"\xa6format\x03", b"\xa6format\x09")
-    with pytest.raises(CheckpointError, match="format 9; accepted is 3"):
+    memory = remembered(wire.brokers["b1"]).replace(b"\xa6format\x04", b"\xa6format\x09")
+    with pytest.raises(CheckpointError, match="format 9; accepted is 4"):
         recalled(memory, wire.settings)
     assert recalled(remembered(wire.brokers["b1"]), wire.settings).name == "b1"
 

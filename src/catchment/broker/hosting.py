@@ -3,11 +3,11 @@
     log ─► step ─► hand over, peer by peer ─► snapshot, now and then
 
 Rule 1: an input is in the log before the broker sees it, and what came of a step is handed over after it.
-Rule 2: all frames of a step for one peer are handed over together or not at all, with the position that they cover,
-        and with where all steps have ended since anything was last handed over to anybody.
+Rule 2: frames are handed over in their order, each with the position that its step covers, and with where all steps
+        have ended since anything was last handed over to anybody, or since that was last stored by itself.
 Rule 3: after a crash the broker goes on from its last snapshot over all inputs since. As far as anything of it was
         handed over, they are put into the same steps, so that the same frames come of them; what a peer has already it
-        does not get again. The rest may be put into steps of any size.
+        does not get again, be it the first frames of a step. The rest may be put into steps of any size.
 Rule 4: what a peer does not take waits in its outbox, whose size is limited. A neighbour's limit makes brokers refuse
         publications; a client that lets its own be passed is dropped, and costs nobody else anything.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 
 import msgspec
 
@@ -25,7 +25,7 @@ from catchment.broker.broker import Broker
 from catchment.broker.inputs import Attached, Input, Item, Overrun, Room, Send, Step
 from catchment.model.errors import CheckpointError, ConfigurationError
 
-__all__ = ["Host", "Limits", "Log", "Outbox", "item_from_bytes", "item_to_bytes"]
+__all__ = ["Host", "Limits", "Log", "Mark", "Outbox", "SnapshotHead", "item_from_bytes", "item_to_bytes"]
 
 
 _items = msgspec.msgpack.Decoder(Item)
@@ -42,6 +42,68 @@ def item_from_bytes(data: bytes) -> Item:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"an entry of a log does not decode: {str(error)[:200]}") from None
     return item
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored with a frame, so that after a crash the newest one for each peer tells where steps have ended."""
+
+    last: int = 0
+    """The sequence of the frame."""
+    covers: int = 0
+    ends: tuple[int, ...] = ()
+    """Rising."""
+
+    def to_text(self) -> str:
+        """In a form that fits into a header: ends as what each adds to the one before."""
+        steps = (end - before for before, end in zip((0, *self.ends), self.ends, strict=False))
+        return f"{self.last} {self.covers} {'+'.join(map(str, steps))}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Mark:
+        """The mark that `to_text` was called of; anything else is a CheckpointError."""
+        last, _, rest = text.partition(" ")
+        covers, _, steps = rest.partition(" ")
+        try:
+            ends = accumulate(int(step) for step in steps.split("+")) if steps else ()
+            return cls(int(last), int(covers), tuple(ends))
+        except ValueError:
+            raise CheckpointError(f"a frame is marked {text[:80]!r}; accepted are two numbers, and ends") from None
+
+
+class SnapshotHead(msgspec.Struct, frozen=True):
+    """What is stored behind the pieces of a snapshot: it is whole once this is there."""
+
+    broker: str
+    neighbours: tuple[str, ...]
+    position: int
+    """Of the input that the snapshot stands for."""
+    first: int
+    """Where its first piece is stored; the others follow."""
+    pieces: int
+    size_bytes: int
+    format: int = 1
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, broker: str, neighbours: Sequence[str]) -> SnapshotHead:
+        """What `to_bytes` was called of, for the broker that it belongs to; anything else is a CheckpointError."""
+        try:
+            head = _heads.decode(data)
+        except msgspec.MsgspecError as error:
+            raise CheckpointError(f"the head of a snapshot does not decode: {str(error)[:200]}") from None
+        if head.format != 1:
+            raise CheckpointError(f"a snapshot of {broker!r} has the format {head.format}; accepted is 1")
+        if (head.broker, head.neighbours) != (broker, tuple(neighbours)):
+            raise CheckpointError(
+                f"a snapshot is of {head.broker!r} with the neighbours {', '.join(head.neighbours) or 'none'}; "
+                f"accepted is one of {broker!r} with {', '.join(neighbours) or 'none'}"
+            )
+        return head
+
+
+_heads = msgspec.json.Decoder(SnapshotHead)
 
 
 @dataclass(slots=True)
@@ -192,16 +254,25 @@ class Host:
                 self._overrun.add(name)
                 yield Overrun(name, len(outbox.frames))
 
-    def replay(self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000)) -> Iterator[Step]:
-        """Step over inputs that may have been handled before, and hand over what peers do not have."""
-        has: Mapping[str, int] = {name: outbox.covers for name, outbox in self.outboxes.items()}
-        ends = {end for outbox in self.outboxes.values() for end in outbox.ends if end > self.position}
-        for group in chain(_groups(inputs, ends, iter(sizes)), [()]):
+    def replay(
+        self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000), ends: Iterable[int] = ()
+    ) -> Iterator[Step]:
+        """Step over inputs that may have been handled before, and hand over what peers do not have.
+
+        What a step gave is handed over when the next one is asked for. `ends` has where steps have ended, besides what
+        outboxes say of it.
+        """
+        has: Mapping[str, tuple[int, int]] = {
+            name: (outbox.covers, outbox.last) for name, outbox in self.outboxes.items()
+        }
+        known = chain(ends, *(outbox.ends for outbox in self.outboxes.values()))
+        for group in chain(_groups(inputs, {end for end in known if end > self.position}, iter(sizes)), [()]):
             step = self.step(group)
-            for send in step.sends:
-                if send.covers > has.get(send.to, 0):
-                    self.hand_over(send)
             yield step
+            for send in step.sends:
+                lacking = send.lacking(*has.get(send.to, (0, 0)))
+                if lacking is not None:
+                    self.hand_over(lacking)
         # The log may have said more of room than the snapshot.
         self._full = self._told_full()
 

@@ -28,7 +28,7 @@ from catchment.model.errors import CheckpointError
 
 __all__ = ["recalled", "remembered"]
 
-FORMAT = 3
+FORMAT = 4
 
 
 def remembered(broker: Broker) -> bytes:
@@ -40,6 +40,7 @@ def remembered(broker: Broker) -> bytes:
         "neighbours": broker.neighbours,
         "now_us": broker.now_us,
         "position": broker.position,
+        "is full": broker.is_full,
         "counters": dict(broker.counters),
         "peers": {name: _peer(peer) for name, peer in broker.peers.items()},
         "clients": sorted(broker.clients),
@@ -90,6 +91,7 @@ def recalled(
         incarnation=plain["incarnation"],
     )
     broker.now_us, broker.position = plain["now_us"], plain["position"]
+    broker.is_full = plain["is full"]
     broker.counters = Counter(plain["counters"])
     broker.peers = {name: _peer_from(peer) for name, peer in plain["peers"].items()}
     broker.clients = set(plain["clients"])
