@@ -269,7 +269,9 @@ class Client:
                         client_subject(self.broker, self.name), item_to_bytes(item), headers={REPLY: inbox}
                     )
                 except MissingError:
-                    raise TransportError(f"there is no broker {self.broker!r} at {self.url}") from None
+                    # It has never run, or is about to for the first time.
+                    await asyncio.sleep(RECONNECT_S[0])
+                    continue
                 try:
                     async with asyncio.timeout(ASK_AGAIN_S):
                         message = await asyncio.shield(heard)
