@@ -19,7 +19,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,7 +34,15 @@ from catchment.broker.inputs import Attached, Detached, Item, Parked, Resumed
 from catchment.model.errors import CatchmentError, ConfigurationError, TransportError
 from catchment.transport.description import Description
 from catchment.transport.entries import REPLY
-from catchment.transport.jetstream import FullError, JetStream, MissingError, Reader, Stored, stored_position
+from catchment.transport.jetstream import (
+    FullError,
+    JetStream,
+    MissingError,
+    Reader,
+    Stored,
+    StreamState,
+    stored_position,
+)
 from catchment.transport.names import client_subject, confirmed_subject, deliver_stream
 from catchment.transport.rows import batches_of, rows_to_batch
 from catchment.transport.wire import Connection, ConnectionLostError, Message, open_connection
@@ -44,7 +52,9 @@ __all__ = ["Client", "ClientDroppedError", "Receipt", "RequestRefusedError", "Su
 Wait = Literal["acknowledged", "stored"]
 ANSWER_S = 30.0
 ASK_AGAIN_S = 1.0
+CLOSE_S = 5.0
 CONFIRM_S = 0.1
+CONFIRM_BYTES = 1_000_000
 OPEN_BYTES_MAX = 16_000_000
 """Of requests that are not answered: publishing waits beyond that."""
 FRAMES_AHEAD_MAX = 8
@@ -99,8 +109,7 @@ class _Request:
 class Subscription:
     """What a subscription brings, in order: events as dictionaries, or values of windows.
 
-    Iterate over it, or over `batches()`. What was handed out is confirmed when the next is asked for, unless the client
-    confirms by hand.
+    Iterate over it, or over `batches()`. What was handed out is confirmed when more is asked for, or by `confirm()`.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -108,7 +117,7 @@ class Subscription:
         self._waiting: deque[tuple[int, pa.RecordBatch | list[WindowValue], int]] = deque()
         self._arrived = asyncio.Event()
         self._is_ended = False
-        self._rows: Iterator[Any] = iter(())
+        self._rows: deque[Any] = deque()
         self._taken: int | None = None
         """The frame whose content is being handed out."""
 
@@ -117,11 +126,16 @@ class Subscription:
 
     async def __anext__(self) -> Any:
         """The next event or value."""
-        while True:
-            for one in self._rows:
-                return one
+        while not self._rows:
             content = await self._next()
-            self._rows = iter(content.to_pylist() if isinstance(content, pa.RecordBatch) else content)
+            self._rows.extend(content.to_pylist() if isinstance(content, pa.RecordBatch) else content)
+        return self._rows.popleft()
+
+    def confirm(self) -> None:
+        """Confirm what was handed out, without asking for more. Events that came together are confirmed together."""
+        if self._taken is not None and not self._rows:
+            self._client._taken(self._taken)
+            self._taken = None
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch | list[WindowValue]]:
         """Events as record batches, or values of windows in lists, as they came."""
@@ -132,9 +146,7 @@ class Subscription:
             return
 
     async def _next(self) -> pa.RecordBatch | list[WindowValue]:
-        if self._taken is not None:
-            self._client._taken(self._taken)
-            self._taken = None
+        self.confirm()
         while not self._waiting:
             if self._is_ended:
                 raise StopAsyncIteration
@@ -191,6 +203,9 @@ class Client:
         self._taking.set()
         self._confirmed = self._told_confirmed = 0
         self._confirming: asyncio.TimerHandle | None = None
+        self._confirm_bytes = CONFIRM_BYTES
+        self._read_bytes = 0
+        """Since anything was last said to be confirmed."""
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -232,13 +247,18 @@ class Client:
         state = await self._streams.state(stream)
         if state is None:
             raise TransportError(f"broker {self.broker!r} has no stream for client {self.name!r}")
-        self._attached = int(state.metadata["attached"])
+        self._know(state)
         return await self._reader(1)
+
+    def _know(self, state: StreamState) -> None:
+        self._attached = int(state.metadata["attached"])
+        # Confirmed in time, what was taken never fills the stream.
+        self._confirm_bytes = max(state.bytes_max // 8, 1) if state.bytes_max > 0 else CONFIRM_BYTES
 
     async def _resumed(self, stream: str) -> Reader:
         state = await self._streams.state(stream)
         assert state is not None
-        self._attached = int(state.metadata["attached"])
+        self._know(state)
         said = await self._streams.last("KV_catchment_confirmed", confirmed_subject(self.broker, self.name))
         if said is not None:
             found = msgspec.json.decode(said.data, type=dict[str, int])
@@ -294,9 +314,11 @@ class Client:
             return
         try:
             self._tell_confirmed()
-            await self._say(Parked(self.name) if self.is_durable else Detached(self.name))
-        except CatchmentError:
-            pass  # Whoever is gone without a word is found out by its broker.
+            item = Parked(self.name) if self.is_durable else Detached(self.name)
+            async with asyncio.timeout(CLOSE_S):
+                await self._streams.store(client_subject(self.broker, self.name), item_to_bytes(item))
+        except (CatchmentError, TimeoutError):
+            pass  # The server is gone as well; there is nobody to tell.
         finally:
             await self._connection.close()
 
@@ -378,12 +400,14 @@ class Client:
         A durable client that is back asks again under the same name, and gets what was collected.
         """
         chosen = name or f"s-{os.urandom(6).hex()}"
+        is_new = chosen not in self._subscriptions
         subscription = self._subscription(chosen)
         try:
             await self._ask(m.SubscribeTo, chosen, sql)
         except RequestRefusedError as error:
             if not (self.is_durable and "is already there" in str(error)):
-                self._subscriptions.pop(chosen, None)
+                if is_new:
+                    self._subscriptions.pop(chosen, None)
                 raise
         return subscription
 
@@ -547,6 +571,7 @@ class Client:
 
     def _receive(self, stored: Stored) -> None:
         self._read = stored.position
+        self._read_bytes += stored.size_bytes
         if not stored.data:
             return
         if stored.position <= self._confirmed:
@@ -611,7 +636,9 @@ class Client:
         while self._untaken and not (first := next(iter(self._untaken.items())))[1]:
             self._confirmed = first[0]
             del self._untaken[first[0]]
-        if self._confirmed > before and self._confirming is None:
+        if self._confirmed > before and self._read_bytes >= self._confirm_bytes:
+            self._tell_confirmed()
+        elif self._confirmed > before and self._confirming is None:
             self._confirming = asyncio.get_running_loop().call_later(CONFIRM_S, self._tell_confirmed)
 
     def _tell_confirmed(self) -> None:
@@ -622,7 +649,7 @@ class Client:
         if self._confirmed > self._told_confirmed and not self._connection.is_lost:
             said = {"attached": self._attached, "confirmed": self._confirmed}
             self._connection.publish(confirmed_subject(self.broker, self.name), msgspec.json.encode(said))
-            self._told_confirmed = self._confirmed
+            self._told_confirmed, self._read_bytes = self._confirmed, 0
 
     def _end(self, error: BaseException) -> None:
         """Fail whatever waits."""

@@ -113,6 +113,8 @@ class StreamState:
     last: int
     messages: int
     size_bytes: int
+    bytes_max: int
+    """-1 if there is no limit."""
     metadata: Mapping[str, str]
 
 
@@ -245,9 +247,11 @@ def _refusal(what: str, problem: _Problem) -> RefusedError:
 
 
 def _state(info: Mapping[str, Any]) -> StreamState:
-    state = info["state"]
-    metadata = info["config"].get("metadata") or {}
-    return StreamState(state["first_seq"], state["last_seq"], state["messages"], state["bytes"], metadata)
+    state, config = info["state"], info["config"]
+    return StreamState(
+        state["first_seq"], state["last_seq"], state["messages"], state["bytes"], config["max_bytes"],
+        config.get("metadata") or {},
+    )  # fmt: skip
 
 
 def _microseconds(text: str) -> str:

@@ -223,8 +223,14 @@ class Delivery(Outbox):
         try:
             state = await self._streams.state(self.stream)
             if state is not None:
+                # First make room for a fence, then leave nothing but that.
                 await self._streams.purge(self.stream, state.last)
-                self._position, self._is_full, self._missed = state.last, False, 0
+                mark = mark_of(await self._streams.last(self.stream, self._all))
+                self._position = await self._streams.store(
+                    self._fence, b"", after=state.last, headers={MARK: mark.to_text()}
+                )
+                await self._streams.purge(self.stream, self._position)
+                self._is_full, self._missed = False, 0
                 self._under_way.clear()
                 self._purges += 1
             self._clearing = None

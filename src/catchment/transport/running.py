@@ -29,7 +29,15 @@ from catchment.broker.store import StoreRequest
 from catchment.model.errors import CatchmentError, CheckpointError, ConfigurationError, TransportError
 from catchment.transport.buckets import Bucket, apply_request
 from catchment.transport.entries import REPLY, input_of
-from catchment.transport.jetstream import FullError, JetStream, Reader, Stored, StreamState, WrongPositionError
+from catchment.transport.jetstream import (
+    FullError,
+    JetStream,
+    MissingError,
+    Reader,
+    Stored,
+    StreamState,
+    WrongPositionError,
+)
 from catchment.transport.leases import Lease
 from catchment.transport.names import (
     CONFIRMED,
@@ -200,7 +208,8 @@ class _Life:
         self._notices: set[asyncio.Task[None]] = set()
         self._noting = asyncio.Lock()
         """So that notices are stored in their order."""
-        self._forgetting: set[str] = set()
+        self._forgetting: dict[str, int] = {}
+        """By client, up to where its stream is being purged."""
 
     # -- a life -------------------------------------------------------------------------------------------------------
 
@@ -552,18 +561,23 @@ class _Life:
             said = msgspec.json.decode(message.data, type=dict[str, int])
         except msgspec.MsgspecError:
             return
-        if delivery is not None and said.get("attached") == delivery.attached and client not in self._forgetting:
-            self._forgetting.add(client)
-            self._begin(self._forget(delivery, said.get("confirmed", 0)))
+        if delivery is None or said.get("attached") != delivery.attached:
+            return
+        is_busy = client in self._forgetting
+        self._forgetting[client] = said.get("confirmed", 0)
+        if not is_busy:
+            self._begin(self._forget(delivery))
 
-    async def _forget(self, delivery: Delivery, confirmed: int) -> None:
-        try:
-            await delivery.forget(confirmed)
-        except TransportError as error:
-            if isinstance(error, ConnectionLostError):
-                raise
-        finally:
-            self._forgetting.discard(delivery.client)
+    async def _forget(self, delivery: Delivery) -> None:
+        """Drop what a client has confirmed, until it has said nothing new meanwhile."""
+        done = -1
+        while (confirmed := self._forgetting[delivery.client]) > done:
+            try:
+                await delivery.forget(confirmed)
+            except MissingError:
+                break  # The client has gone.
+            done = confirmed
+        del self._forgetting[delivery.client]
 
     # -- where steps have ended ---------------------------------------------------------------------------------------
 
