@@ -51,8 +51,10 @@ class Live:
 
     async def start(self) -> None:
         connection = await open_connection(self.url, "test")
-        await self.description.store(JetStream(connection))
-        await connection.close()
+        try:
+            await self.description.store(JetStream(connection))
+        finally:
+            await connection.close()
         for broker in self.brokers.values():
             broker.start()
 

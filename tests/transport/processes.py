@@ -56,7 +56,7 @@ def be_broker(name: str, url: str, fault: str | None, log: str, options: Mapping
         description = await Description.read(JetStream(connection))
         await connection.close()
         given = dict(options)
-        limits = Limits(**given.pop("limits", {}))
+        limits = Limits(**{"client_bytes_max": 256_000_000, **given.pop("limits", {})})
         broker = LiveBroker(
             name, description.neighbours(name), description.settings, description.advice, url,
             options=LiveOptions(limits=limits, **given), report=report, at=killed_at(fault),

@@ -555,6 +555,7 @@ class Client:
         delay_s, delay_max_s = RECONNECT_S
         while True:
             try:
+                await self._connection.close()
                 self._connection = await open_connection(self.url, f"client {self.name}")
                 self._streams = JetStream(self._connection)
                 reader = await self._reader(self._read + 1)

@@ -24,9 +24,11 @@ def rows_to_batch(topic: str, schema: Schema, rows: Sequence[Mapping[str, Any]])
     known = {"event_id": Type.STRING, "ts": Type.TIMESTAMP, **{name: schema[name] for name in schema}}
     names: dict[str, None] = {}
     for row in rows:
-        if not isinstance(row, Mapping):
+        if type(row) is not dict and not isinstance(row, Mapping):
             raise EventError(f"an event of {topic!r} is a {type(row).__name__}; accepted are names and values")
-        names.update(dict.fromkeys(row))
+        # Most rows have the names of the first.
+        if row.keys() != names.keys():
+            names.update(dict.fromkeys(row))
     unknown = [str(name) for name in names if name not in known]
     if unknown:
         raise EventError(f"an event of {topic!r} has {', '.join(unknown)}; accepted are {', '.join(known)}")

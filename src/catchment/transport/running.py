@@ -58,6 +58,8 @@ from catchment.transport.wire import Connection, ConnectionLostError, Message, o
 __all__ = ["LiveBroker", "LiveOptions"]
 
 STORE = "catchment_store"
+LIMITS = Limits(client_bytes_max=256_000_000)
+"""What waits is in files, not in memory."""
 TAKEOVERS_MAX = 20
 """How often a process that holds the lease begins again, as its predecessor has still stored something."""
 RECONNECT_S = (0.05, 2.0)
@@ -77,7 +79,7 @@ class LiveOptions:
     """Inputs after which a snapshot is due in any case."""
     recorded_every: int = 32
     """Steps after which their ends are stored by themselves; until then every frame carries them."""
-    limits: Limits = Limits()  # noqa: RUF009  (frozen)
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         for name in ("step_inputs_max", "step_bytes_max", "frames_ahead_max", "snapshot_inputs_max", "recorded_every"):
@@ -120,35 +122,40 @@ class LiveBroker:
 
     async def run(self) -> None:
         """Be this broker until `stop`, or until another process is; a lost connection is opened again."""
-        connection = await open_connection(self.url, f"broker {self.name}")
-        takeovers = 0
-        while not self._is_stopping:
-            self._life = _Life(self, connection)
-            try:
+        self._connection = await open_connection(self.url, f"broker {self.name}")
+        try:
+            takeovers = 0
+            while not self._is_stopping:
                 try:
-                    await self._life.live()
-                except WrongPositionError:
-                    # Whoever was this broker before may not have heard of it yet; whoever is it now has the lease.
-                    await self._life.lease.check()
-                    raise
-            except _Stopped:
-                return
-            except WrongPositionError as error:
-                takeovers += 1
-                if takeovers > TAKEOVERS_MAX:
-                    raise
-                self.report(f"begins again, as another process has still stored something: {error}")
-            except FullError as error:
-                self.report(f"begins again, as the server's store is full: {error}")
-                await asyncio.sleep(RECONNECT_S[1])
-            except ConnectionLostError as error:
-                self.report(str(error))
-                await connection.close()
-                connection = await self._reopened()
-            finally:
-                self.serving.clear()
-                self._life.end()
-        await connection.close()
+                    await self._live_once(self._connection)
+                except _Stopped:
+                    return
+                except WrongPositionError as error:
+                    takeovers += 1
+                    if takeovers > TAKEOVERS_MAX:
+                        raise
+                    self.report(f"begins again, as another process has still stored something: {error}")
+                except FullError as error:
+                    self.report(f"begins again, as the server's store is full: {error}")
+                    await asyncio.sleep(RECONNECT_S[1])
+                except ConnectionLostError as error:
+                    self.report(str(error))
+                    await self._connection.close()
+                    self._connection = await self._reopened()
+        finally:
+            await self._connection.close()
+
+    async def _live_once(self, connection: Connection) -> None:
+        self._life = _Life(self, connection)
+        try:
+            await self._life.live()
+        except WrongPositionError:
+            # Whoever was this broker before may not have heard of it yet; whoever is it now has the lease.
+            await self._life.lease.check()
+            raise
+        finally:
+            self.serving.clear()
+            self._life.end()
 
     def stop(self) -> None:
         """End after the step that is under way, with a snapshot."""
@@ -526,8 +533,7 @@ class _Life:
         if is_full != self._is_full:
             self._owner.report("has no room for more publications" if is_full else "has room again")
         self._is_full = is_full
-        if is_full != self._host.broker.is_full:
-            self._note(Room(self.name, is_full))
+        self._note(Room(self.name, is_full))
         for neighbour in self._neighbours:
             self._send(room_subject(neighbour, self.name), Room(self.name, is_full))
 
