@@ -1,6 +1,7 @@
 """Live brokers among themselves: one process each, links, room, and what does not belong into their streams."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,18 @@ from catchment.model.errors import CheckpointError, ConfigurationError
 from catchment.transport.client import Client, RequestRefusedError
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream, WrongPositionError
-from catchment.transport.names import client_subject, control_subject, link_subject, room_subject, token, untoken
+from catchment.transport.names import (
+    client_subject,
+    control_subject,
+    link_subject,
+    room_subject,
+    snapshot_stream,
+    snapshot_subject,
+    token,
+    untoken,
+)
 from catchment.transport.outlets import Delivery, Link
-from catchment.transport.running import _create_input
+from catchment.transport.running import LiveBroker, LiveOptions, _create_input
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 from tests.transport.conftest import Live, eventually, run
@@ -198,3 +208,61 @@ def test_a_description_says_all_that_brokers_agree_on(live: Callable[..., Live])
     found: Description = overlay.description
     assert found.neighbours("b2") == ("b1", "b3")
     assert found.overlay == overlay.overlay
+
+
+def test_a_snapshot_is_whole_only_after_all_its_frames_are_stored(
+    live: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replay begins behind a snapshot: a frame of before that was not stored would be lost."""
+
+    async def test() -> None:
+        overlay = live(("b1", "b2"))
+        connection = await open_connection(overlay.url, "test")
+        streams, may_store = JetStream(connection), asyncio.Event()
+        store_next = Link._store_next
+
+        async def store_later(link: Link) -> None:
+            await may_store.wait()
+            await store_next(link)
+
+        found = overlay.description
+        await found.store(streams)
+        broker = LiveBroker(
+            "b1", found.neighbours("b1"), found.settings, found.advice, overlay.url,
+            options=LiveOptions(snapshot_every_s=0.0),
+        )  # fmt: skip
+        running = asyncio.create_task(broker.run())
+        await broker.serving.wait()
+        monkeypatch.setattr(Link, "_store_next", store_later)
+        client = await catchment.connect(overlay.url, broker="b1")
+        advertising = asyncio.create_task(client.advertise("traffic"))
+
+        async def is_sent() -> bool:
+            life = broker._life
+            return life is not None and bool(life._links["b2"].frames) and life._snapshotting is not None
+
+        await eventually(is_sent)
+        held = broker.position
+        for _ in range(20):
+            await streams.store(control_subject("b1"), item_to_bytes(Woken()))
+
+        async def position() -> int:
+            head = await streams.last(snapshot_stream("b1"), snapshot_subject("b1", "head"))
+            assert head is not None
+            return int(json.loads(head.data)["position"])
+
+        assert await position() < held
+        may_store.set()
+
+        async def is_whole() -> bool:
+            await streams.store(control_subject("b1"), item_to_bytes(Woken()))
+            return await position() >= held
+
+        await eventually(is_whole)
+        advertising.cancel()
+        await client.close()
+        broker.stop()
+        await running
+        await connection.close()
+
+    run(test())

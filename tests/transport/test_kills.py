@@ -23,7 +23,7 @@ SQL = {
 CHAIN = (("b1", "b2"), ("b2", "b3"))
 OFTEN = {"snapshot_every_s": 0.2, "recorded_every": 4, "step_inputs_max": 7}
 POINTS = {
-    "read": 9, "stepped": 9, "sending": 9, "sent": 9, "recorded": 30,
+    "read": 9, "stepped": 9, "sending": 9, "sent": 9, "stored": 9, "recorded": 30,
     "snapshot pieces": 2, "snapshot head": 2, "purged": 2,
 }  # fmt: skip
 """Where a broker is killed, and at most at which time that it comes there."""

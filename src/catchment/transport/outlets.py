@@ -32,8 +32,13 @@ RETRY_S = 0.2
 """How long to wait for a server whose store is full."""
 
 Failed = Callable[[BaseException], None]
+OnStored = Callable[[], None]
 Ends = Callable[[], tuple[int, ...]]
 """Where steps have ended since that was last stored by itself."""
+
+
+def _ignore() -> None:
+    """Do nothing."""
 
 
 def mark_of(stored: Stored | None) -> Mark:
@@ -49,9 +54,11 @@ def mark_of(stored: Stored | None) -> Mark:
 class Link(Outbox):
     """Frames for a neighbour, stored one after the other: each names the position of the one before."""
 
-    def __init__(self, streams: JetStream, broker: str, neighbour: str, ends: Ends, failed: Failed) -> None:
+    def __init__(
+        self, streams: JetStream, broker: str, neighbour: str, ends: Ends, failed: Failed, on_stored: OnStored = _ignore
+    ) -> None:
         super().__init__()
-        self._streams, self._ends_now, self._failed = streams, ends, failed
+        self._streams, self._ends_now, self._failed, self._on_stored = streams, ends, failed, on_stored
         self._stream, self._subject = input_stream(neighbour), link_subject(neighbour, broker)
         self._marks: deque[Mark] = deque()
         self._position = 0
@@ -130,6 +137,7 @@ class Link(Outbox):
             self.take()
             self._marks.popleft()
         self._changed.set()
+        self._on_stored()
 
 
 class Delivery(Outbox):
@@ -143,9 +151,10 @@ class Delivery(Outbox):
         ends: Ends,
         failed: Failed,
         overrun: Callable[[str, int], None],
+        on_stored: OnStored = _ignore,
     ) -> None:
         super().__init__()
-        self.client = client
+        self.client, self._on_stored = client, on_stored
         self._streams, self._ends_now, self._failed, self._overrun = streams, ends, failed, overrun
         self.stream = deliver_stream(broker, client)
         self._frame, self._named, self._fence = (
@@ -270,6 +279,8 @@ class Delivery(Outbox):
             self._miss()
         except BaseException as error:
             self._failed(error)
+        else:
+            self._on_stored()
 
     def _miss(self) -> None:
         """Something does not fit: the client has not read for too long."""

@@ -357,7 +357,7 @@ class _Life:
 
     async def _fence_outlets(self) -> None:
         for neighbour in self._neighbours:
-            link = Link(self._streams, self.name, neighbour, self._ends, self.fail)
+            link = Link(self._streams, self.name, neighbour, self._ends, self.fail, self._stored)
             await link.fence()
             self._links[neighbour] = self._outboxes[neighbour] = link
             newest = await self._streams.last(self._stream, link_subject(self.name, neighbour))
@@ -461,7 +461,10 @@ class _Life:
         self._set_timer(step.timer_us, is_woken=any(isinstance(one.item, Woken) for one in inputs))
 
     def _new_delivery(self, client: str) -> Delivery:
-        return Delivery(self._streams, self.name, client, self._ends, self.fail, self._overrun)
+        return Delivery(self._streams, self.name, client, self._ends, self.fail, self._overrun, self._stored)
+
+    def _stored(self) -> None:
+        self._owner.at("stored")
 
     async def _attach(self, item: Attached, position: int) -> None:
         """Begin a delivery stream for a client, unless a later one is there already."""
