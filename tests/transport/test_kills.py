@@ -186,3 +186,30 @@ def test_the_server_is_killed_and_comes_back(live: Callable[..., Live]) -> None:
 
     run(everything(overlay, seed=3, count=60, disturb=disturb))
     assert kills >= 2, overlay.said
+
+
+SEVEN = (("b1", "b2"), ("b2", "b3"), ("b2", "b4"), ("b4", "b5"), ("b4", "b6"), ("b6", "b7"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("placement", ["late", "early", "adaptive", "cover"])
+def test_fifty_kills_of_brokers_and_of_the_server(live: Callable[..., Live], placement: str) -> None:
+    """Each broker of seven in turn, and now and then the server, while both ends publish."""
+    overlay = live(*SEVEN, placement=placement, options=OFTEN)
+    random, kills = Random(placement), 0
+
+    async def disturb() -> None:
+        nonlocal kills
+        while True:
+            await asyncio.sleep(random.uniform(0.02, 0.2))
+            if kills % 10 == 9:
+                overlay.server.kill()
+                await asyncio.to_thread(overlay.server.start)
+            else:
+                broker = overlay.brokers[f"b{kills % 7 + 1}"]
+                broker.kill()
+                broker.start()
+            kills += 1
+
+    run(everything(overlay, seed=11, count=400, disturb=disturb))
+    assert kills >= 50, overlay.said
