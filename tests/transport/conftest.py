@@ -1,7 +1,6 @@
 """A NATS server on the loopback interface, and overlays of real processes on it."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 from tests.transport.processes import BrokerProcess
 
-DEADLINE_S = float(os.environ.get("CATCHMENT_TEST_DEADLINE_S", "120"))
+DEADLINE_S = 120.0
 SCHEMAS = {"traffic": Schema({"speed": "float", "highway": "string", "vehicles": "int"})}
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+def run(test: Coroutine[Any, Any, None], within_s: float = DEADLINE_S) -> None:
     """Run a test's coroutine, bounded in time."""
-    asyncio.run(asyncio.wait_for(test, DEADLINE_S))
+    asyncio.run(asyncio.wait_for(test, within_s))
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 30.0) -> None:

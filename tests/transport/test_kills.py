@@ -20,6 +20,7 @@ SQL = {
     "slow": "SELECT avg(speed), count(*) FROM traffic WHERE speed < 80 GROUP BY window(ts, '20 seconds', '5 seconds')",
     "by highway": "SELECT highway, sum(vehicles), max(speed) FROM traffic GROUP BY window(ts, '10 seconds'), highway",
 }
+KILLS_MAX = 6
 CHAIN = (("b1", "b2"), ("b2", "b3"))
 OFTEN = {"snapshot_every_s": 0.2, "recorded_every": 4, "step_inputs_max": 7}
 POINTS = {
@@ -142,17 +143,18 @@ def test_one_broker_is_killed_at_each_point_of_its_work(live: Callable[..., Live
     random = Random(point)
 
     async def kill_again_and_again() -> None:
-        while True:
+        # Not for ever: on a busy machine, a broker that is killed at its first chance gets nowhere.
+        while broker.kills < KILLS_MAX:
             await asyncio.sleep(0.02)
             if not broker.is_alive:
                 broker.kills += 1
-                broker.start(f"{point}:{random.randint(1, POINTS[point])}")
+                broker.start(f"{point}:{random.randint(1, POINTS[point])}" if broker.kills < KILLS_MAX else None)
 
     async def disturb() -> None:
         broker.kill()
         await kill_again_and_again()
 
-    run(everything(overlay, seed=len(point), count=60, disturb=disturb))
+    run(everything(overlay, seed=len(point), count=40, disturb=disturb))
     assert broker.kills >= 3, overlay.said
 
 
@@ -200,7 +202,7 @@ def test_fifty_kills_of_brokers_and_of_the_server(live: Callable[..., Live], pla
 
     async def disturb() -> None:
         nonlocal kills
-        while True:
+        while kills < 50:
             await asyncio.sleep(random.uniform(0.02, 0.2))
             if kills % 10 == 9:
                 overlay.server.kill()
@@ -211,5 +213,5 @@ def test_fifty_kills_of_brokers_and_of_the_server(live: Callable[..., Live], pla
                 broker.start()
             kills += 1
 
-    run(everything(overlay, seed=11, count=400, disturb=disturb))
+    run(everything(overlay, seed=11, count=400, disturb=disturb), within_s=600.0)
     assert kills >= 50, overlay.said

@@ -374,8 +374,10 @@ class Client:
         self, topic: str, event: Mapping[str, Any], *, wait: Wait = "acknowledged"
     ) -> asyncio.Future[Receipt]:
         """Publish one event of a topic that is advertised, together with others that are published just now."""
-        if topic not in self._topics:
-            raise ConfigurationError(f"topic {topic!r} is not advertised; accepted is one that is")
+        if topic not in self._topics or not self._topics[topic].done():
+            raise ConfigurationError(
+                f"topic {topic!r} is not advertised; accepted is one whose `advertise` has returned"
+            )
         if self._failure is not None:
             raise self._failure
         done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
