@@ -110,7 +110,7 @@ def test_a_piece_that_is_damaged_is_refused() -> None:
 def test_another_format_is_refused_by_its_number() -> None:
     first, *others = many_pieces()
     other = first[:5] + bytes([9]) + first[6:]
-    with pytest.raises(CheckpointError, match="a piece of a snapshot has the format 9; accepted is 4"):
+    with pytest.raises(CheckpointError, match="a piece of a snapshot has the format 9; accepted is 5"):
         restored([other, *others], Settings(schemas=SCHEMAS))
 
 
