@@ -15,7 +15,7 @@ from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 from tests.transport.processes import BrokerProcess, warm_up
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 SCHEMAS = {"traffic": Schema({"speed": "float", "highway": "string", "vehicles": "int"})}
 
 
@@ -24,7 +24,7 @@ def run(test: Coroutine[Any, Any, None], within_s: float = DEADLINE_S) -> None:
     asyncio.run(asyncio.wait_for(test, within_s))
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 30.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 90.0) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(within_s):
         while not await condition():

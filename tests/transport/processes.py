@@ -105,7 +105,7 @@ class BrokerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        self._process.join(20)
+        self._process.join(90)
         code: int | None = self._process.exitcode
         return code
 

@@ -124,7 +124,7 @@ def test_two_neighbours_at_their_bounds_refuse_publications_and_drain(live: Call
         await eventually(is_taken)
         taken = 20 * (1 + len(outcomes) - len(refused))
         for subscription in subscriptions:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for _ in range(taken):
                     await anext(subscription)
         for client in clients:

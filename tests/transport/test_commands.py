@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 COMMAND = [str(Path(sys.executable).with_name("catchment"))]
 TOML = """
 [topics.traffic]
@@ -39,7 +41,7 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -63,6 +65,7 @@ def published(url: str, *lines: object) -> dict[str, Any]:
     return dict(json.loads(found.stdout), code=found.returncode)
 
 
+@pytest.mark.long
 def test_an_overlay_is_up_until_it_is_interrupted(tmp_path: Path) -> None:
     config = tmp_path / "overlay.toml"
     config.write_text(TOML)
@@ -88,6 +91,7 @@ def test_an_overlay_is_up_until_it_is_interrupted(tmp_path: Path) -> None:
     assert not Path(f"/proc/{server}").exists() or not Path(f"/proc/{server}/cmdline").read_bytes()
 
 
+@pytest.mark.long
 def test_one_broker_runs_against_a_server(server: Any, tmp_path: Path) -> None:
     config = tmp_path / "overlay.toml"
     config.write_text(TOML)
@@ -98,7 +102,7 @@ def test_one_broker_runs_against_a_server(server: Any, tmp_path: Path) -> None:
             assert published(server.url, {"speed": 1.0})["published"] == 1
         assert second.returncode == 0
         wrong = subprocess.run(
-            [*COMMAND, "broker", "b9", "--server", server.url], capture_output=True, text=True, timeout=60, check=False
+            [*COMMAND, "broker", "b9", "--server", server.url], capture_output=True, text=True, timeout=120, check=False
         )
         assert (wrong.returncode, "b9" in wrong.stderr) == (2, True)
     assert first.returncode == 0

@@ -355,37 +355,40 @@ class Host:
                 self._overrun.add(name)
                 yield Overrun(name, len(outbox.frames))
 
-    def replay(
-        self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000), ends: Iterable[int] = ()
-    ) -> Iterator[Step]:
+    def replay(self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000)) -> Iterator[Step]:
         """Step over inputs that may have been handled before, and hand over what peers do not have.
 
-        What a step gave is handed over when the next one is asked for. `ends` has where steps have ended, besides what
-        outboxes say of it. The last step has no input: it asks the store for what has no reply in the log, and no other
-        step asks anything.
+        The last step has no input: it asks the store for what has no reply in the log, and no other step asks anything.
         """
-        has: Mapping[str, tuple[int, int]] = {
-            name: (outbox.covers, outbox.last) for name, outbox in self.outboxes.items()
-        }
+        for step, lacking in self.steps_again(inputs, sizes):
+            for send in lacking:
+                self.hand_over(send)
+            yield step
+
+    def steps_again(
+        self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000), ends: Iterable[int] = ()
+    ) -> Iterator[tuple[Step, list[Send]]]:
+        """Step as `replay` does, and give what is to be handed over before the next step is asked for.
+
+        `ends` has where steps have ended, besides what outboxes say of it.
+        """
+        has = {name: (outbox.covers, outbox.last) for name, outbox in self.outboxes.items()}
         known = chain(ends, *(outbox.ends for outbox in self.outboxes.values()))
         for group in _groups(inputs, {end for end in known if end > self.position}, iter(sizes)):
             step = self.step(group)
             # The log may have the reply: to write once more what was deleted since would bring it back.
-            yield replace(step, requests=())
-            self._hand_over_lacking(step, has)
+            yield replace(step, requests=()), _lacking(step, has)
         self.broker.weaver.requests.ask_open()
         step = self.step(())
-        yield step
-        self._hand_over_lacking(step, has)
+        yield step, _lacking(step, has)
         # The log may have said more of room than the snapshot.
         self._full = self._told_full()
 
-    def _hand_over_lacking(self, step: Step, has: Mapping[str, tuple[int, int]]) -> None:
-        """Hand over what peers lack that had frames of a step, up to a sequence, before it was made again."""
-        for send in step.sends:
-            lacking = send.lacking(*has.get(send.to, (0, 0)))
-            if lacking is not None:
-                self.hand_over(lacking)
+
+def _lacking(step: Step, has: Mapping[str, tuple[int, int]]) -> list[Send]:
+    """What peers lack of a step, by what they have: up to which position, and up to which frame."""
+    lacking = (send.lacking(*has.get(send.to, (0, 0))) for send in step.sends)
+    return [send for send in lacking if send is not None]
 
 
 def _groups(inputs: Sequence[Input], ends: set[int], sizes: Iterator[int]) -> Iterator[Sequence[Input]]:

@@ -314,9 +314,10 @@ class Client:
         if self._connection.is_lost:
             return
         try:
-            self._tell_confirmed()
             item = Parked(self.name) if self.is_durable else Detached(self.name)
             async with asyncio.timeout(CLOSE_S):
+                # Stored before it is away: its next life, wherever it is, begins with that.
+                await self._store_confirmed()
                 await self._streams.store(client_subject(self.broker, self.name), item_to_bytes(item))
         except (CatchmentError, TimeoutError):
             pass  # The server is gone as well; there is nobody to tell.
@@ -652,9 +653,17 @@ class Client:
             self._confirming.cancel()
         self._confirming = None
         if self._confirmed > self._told_confirmed and not self._connection.is_lost:
-            said = {"attached": self._attached, "confirmed": self._confirmed}
-            self._connection.publish(confirmed_subject(self.broker, self.name), msgspec.json.encode(said))
+            self._connection.publish(confirmed_subject(self.broker, self.name), self._said_confirmed())
             self._told_confirmed, self._read_bytes = self._confirmed, 0
+
+    async def _store_confirmed(self) -> None:
+        if self._confirming is not None:
+            self._confirming.cancel()
+        if self._confirmed:
+            await self._streams.store(confirmed_subject(self.broker, self.name), self._said_confirmed())
+
+    def _said_confirmed(self) -> bytes:
+        return msgspec.json.encode({"attached": self._attached, "confirmed": self._confirmed})
 
     def _end(self, error: BaseException) -> None:
         """Fail whatever waits."""

@@ -408,12 +408,14 @@ class _Life:
         entries = {one.position: stored for one, stored in inputs}
         begin = 0
         plain = [one for one, _ in inputs]
-        for step in self._host.replay(plain, ends=ends):
+        for step, lacking in self._host.steps_again(plain, ends=ends):
             group = plain[begin : begin + len(step.outcomes)]
             begin += len(group)
             if group:
                 self._unrecorded.append(self._host.position)
             await self._carry_out(group, entries, step)
+            for send in lacking:
+                self._host.hand_over(send)
             if len(self._unrecorded) >= self._options.recorded_every:
                 await self._record()
             self._check()
