@@ -4,12 +4,15 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from catchment.app.serving import publish_lines
+from tests.transport.conftest import Live, run
 
 COMMAND = [str(Path(sys.executable).with_name("catchment"))]
 TOML = """
@@ -63,6 +66,16 @@ def published(url: str, *lines: object) -> dict[str, Any]:
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     return dict(json.loads(found.stdout), code=found.returncode)
+
+
+def test_lines_are_published_and_those_that_are_no_events_refused(live: Callable[..., Live], tmp_path: Path) -> None:
+    overlay = live()
+    run(overlay.start())
+    lines = tmp_path / "events"
+    lines.write_text('{"speed": 50}\n\n{"speed": 5.0}\nnonsense\n{"sped": 1}\n')
+    with lines.open() as file:
+        found = publish_lines("traffic", overlay.url, "b1", file.fileno(), stored=False)
+    assert (found["published"], found["late"], [one["line"] for one in found["refused"]]) == (2, [], [4, 5])
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ SQL = {
     "slow": "SELECT avg(speed), count(*) FROM traffic WHERE speed < 80 GROUP BY window(ts, '20 seconds', '5 seconds')",
     "by highway": "SELECT highway, sum(vehicles), max(speed) FROM traffic GROUP BY window(ts, '10 seconds'), highway",
 }
-KILLS_MAX = 6
+KILLS_MAX = 4
 CHAIN = (("b1", "b2"), ("b2", "b3"))
 OFTEN = {"snapshot_every_s": 0.2, "recorded_every": 4, "step_inputs_max": 7}
 POINTS = {
@@ -28,7 +28,7 @@ POINTS = {
     "snapshot begun": 2, "snapshot whole": 2, "purged": 2,
 }  # fmt: skip
 """Where a broker is killed, and at most at which time that it comes there."""
-SOME_POINTS = {"sending", "stored", "snapshot whole"}
+SOME_POINTS = {"stored", "snapshot whole"}
 """Those that every run has."""
 
 
@@ -158,7 +158,7 @@ def test_one_broker_is_killed_at_each_point_of_its_work(live: Callable[..., Live
         broker.kill()
         await kill_again_and_again()
 
-    run(everything(overlay, seed=len(point), count=40, disturb=disturb))
+    run(everything(overlay, seed=len(point), count=25, disturb=disturb))
     assert broker.kills >= 3, overlay.said
 
 
@@ -171,7 +171,7 @@ def test_brokers_of_a_chain_are_killed_a_few_times(live: Callable[..., Live]) ->
             overlay.brokers[name].kill()
             overlay.brokers[name].start()
 
-    run(everything(overlay, seed=8, count=40, disturb=disturb))
+    run(everything(overlay, seed=8, count=25, disturb=disturb))
 
 
 @pytest.mark.long
@@ -197,14 +197,14 @@ def test_the_server_is_killed_and_comes_back(live: Callable[..., Live]) -> None:
 
     async def disturb() -> None:
         nonlocal kills
-        while kills < 3:
+        while kills < 2:
             # On a busy machine brokers need some time to be back.
             await asyncio.sleep(0.3 * (1 + kills))
             overlay.server.kill()
             kills += 1
             await asyncio.to_thread(overlay.server.start)
 
-    run(everything(overlay, seed=3, count=60, disturb=disturb))
+    run(everything(overlay, seed=3, count=30, disturb=disturb))
     assert kills >= 1, overlay.said
 
 
