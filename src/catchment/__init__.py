@@ -12,6 +12,7 @@ from catchment.pipeline.session import spark_session
 from catchment.pipeline.sinks import ConsoleSink, ParquetSink
 from catchment.pipeline.stream import Job, stream
 from catchment.simulation.simulate import Simulated, simulate
+from catchment.transport.connecting import connect
 
 __all__ = [
     "CatchmentError",
@@ -25,6 +26,7 @@ __all__ = [
     "Schema",
     "Simulated",
     "Subscription",
+    "connect",
     "least_upper_bound",
     "oracle",
     "replay",

@@ -11,7 +11,7 @@ from catchment import Overlay
 from catchment.broker import messages as m
 from catchment.broker.advice import Advice, At, Reply
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Attached, Item, Replied, Woken
+from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Attached, Input, Item, Replied, Room, Woken
 from catchment.broker.memory import freeze, restored
 from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
 from catchment.broker.store import StoreReply
@@ -90,8 +90,17 @@ def test_pieces_say_which_they_are_and_bring_the_broker_back() -> None:
     assert [head.number for head in heads] == list(range(1, len(heads) + 1))
     assert [head.is_last for head in heads] == [False] * (len(heads) - 1) + [True]
     back = restored(pieces, Settings(schemas=SCHEMAS))
-    assert (back.name, back.position, len(back.subscribed)) == ("b1", 101, 100)
+    assert (back.name, back.position, len(back.subscribed), back.is_full) == ("b1", 101, 100, False)
     assert list(freeze(back).pieces()) == pieces
+
+
+def test_that_there_is_no_room_is_remembered() -> None:
+    desk = Desk(Broker("b1", [], Settings(schemas=SCHEMAS)))
+    desk.hand(Room("b1", is_full=True))
+    back = restored(freeze(desk.broker).pieces(), Settings(schemas=SCHEMAS))
+    assert (back.is_full, back.has_room) == (True, False)
+    back.step([Input(Room("b1", is_full=False), 0, 2)])
+    assert back.has_room
 
 
 def test_a_piece_that_is_damaged_is_refused() -> None:

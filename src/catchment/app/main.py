@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -229,6 +231,93 @@ def simulate(
         show_simulated(stories)
     if any(story.problems for story in stories):
         raise typer.Exit(1)
+
+
+ServerOption = Annotated[str, typer.Option(help="Address of a NATS server: nats://host:port.")]
+AtOption = Annotated[str | None, typer.Option("--at", help="The nearest broker; the first one unless given.")]
+
+
+def _say(line: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line, markup=False)
+
+
+@app.command()
+@reported
+def up(
+    config: Annotated[Path, typer.Argument(help="A TOML file that describes topics, overlay, subscriptions, options.")],
+    server: Annotated[str | None, typer.Option(help="Address of your NATS server; else one is started.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Where the started server keeps its streams.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Over how many processes; one a broker.", min=1)] = None,
+) -> None:
+    """Run a whole overlay on this machine until Ctrl-C, and print what the file's subscriptions bring as JSON lines."""
+    from catchment.app.config import load_configuration
+    from catchment.app.serving import up as run_overlay
+    from catchment.model.errors import ConfigurationError
+
+    if server is not None and store is not None:
+        raise ConfigurationError("--store is given with --server; accepted is one of them")
+    job = load_configuration(config)
+
+    def tell(line: dict[str, Any]) -> None:
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+
+    run_overlay(job, url=server, folder=store, processes=processes, report=_say, tell=tell)
+
+
+@app.command()
+@reported
+def broker(
+    name: Annotated[str, typer.Argument(help="Which broker of the overlay.")],
+    server: ServerOption,
+    config: Annotated[Path | None, typer.Argument(help="A TOML file; else the overlay that the server has.")] = None,
+) -> None:
+    """Run one broker against your NATS server until Ctrl-C."""
+    from catchment.app.config import load_configuration
+    from catchment.app.serving import broker_forever
+
+    broker_forever(name, server, None if config is None else load_configuration(config), _say)
+
+
+@app.command()
+@reported
+def publish(
+    topic: Annotated[str, typer.Argument(help="Of all events.")],
+    server: ServerOption,
+    at: AtOption = None,
+    stored: Annotated[bool, typer.Option("--stored", help="Wait until events are stored, not until taken.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish JSON lines from standard input; exits with 1 if any was refused."""
+    from catchment.app.serving import publish_lines
+
+    found = publish_lines(topic, server, at, sys.stdin.fileno(), stored=stored)
+    if as_json:
+        print_json(found)
+    else:
+        _say(f"published {found['published']}, late {len(found['late'])}, refused {len(found['refused'])}")
+        for one in found["refused"][:SHOWN_DIFFERENCES]:
+            _say(f"  line {one['line']}: {one['reason']}")
+    if found["refused"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+@reported
+def subscribe(
+    sql: Annotated[str, typer.Argument(help="What to ask for.")],
+    server: ServerOption,
+    at: AtOption = None,
+    name: Annotated[str | None, typer.Option(help="Of the subscription.")] = None,
+    durable: Annotated[str | None, typer.Option(help="A client's name, for whom all is collected while away.")] = None,
+    count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+) -> None:
+    """Print events or values of windows as JSON lines, as they come, until Ctrl-C."""
+    from catchment.app.serving import subscribe_lines
+    from catchment.model.errors import ConfigurationError
+
+    if durable is not None and name is None:
+        raise ConfigurationError("--durable is given without --name; accepted is a name under which it is asked again")
+    subscribe_lines(sql, server, at, name=name, durable=durable, count=count)
 
 
 SizesOption = Annotated[list[int] | None, typer.Option("--size", min=1, help="How many; may be given several times.")]

@@ -140,6 +140,8 @@ class Broker:
         self.confirmations = Confirmations(self.neighbours)
         self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
         self.now_us, self.position = NEVER_US, 0
+        self.is_full = False
+        """More waits in this broker's own log than may."""
         self.weaver = Weaver(self, advice)
         self._joined: dict[str, Joined] = {}
         """By topic, events that are not forwarded yet; empty between steps."""
@@ -452,6 +454,9 @@ class Broker:
     # -- room -------------------------------------------------------------------------------------------------------
 
     def _room(self, item: Room) -> Outcome:
+        if item.neighbour == self.name:
+            self.is_full = item.is_full
+            return TAKEN
         if item.neighbour not in self.neighbours:
             there = ", ".join(self.neighbours) or "none"
             raise ConfigurationError(f"{item.neighbour!r} is no neighbour of {self.name!r}; there are {there}")
@@ -473,7 +478,7 @@ class Broker:
     @property
     def has_room(self) -> bool:
         """Whether clients may publish."""
-        return not any(map(self._is_full, self.neighbours))
+        return not self.is_full and not any(map(self._is_full, self.neighbours))
 
     def _is_full(self, neighbour: str) -> bool:
         return self.peers[neighbour].is_full or self.peers[neighbour].says_full

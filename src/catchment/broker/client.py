@@ -44,10 +44,11 @@ def window_values(message: m.Notified) -> list[WindowValue]:
 class Session:
     """One life of a client at its broker: numbers what it sends, and takes what comes once."""
 
-    def __init__(self, name: str, incarnation: int = 1) -> None:
+    def __init__(self, name: str, incarnation: int = 1, *, after: int = 0) -> None:
+        """Begin with request `after` + 1: a life that knows nothing of those before it takes no number of theirs."""
         self.name, self.incarnation = name, incarnation
-        self.requests = 0
-        """How many it has made."""
+        self.requests = self._after = after
+        """The number of the last."""
         self.open: dict[int, m.Message] = {}
         """Requests that are not answered."""
         self.received = 0
@@ -78,10 +79,20 @@ class Session:
 
     def resumed(self) -> Session:
         """The next life of a client that has parked, and goes on behind the last frame that it got."""
-        session = Session(self.name, self.incarnation + 1)
+        session = Session(self.name, self.incarnation + 1, after=self._after)
         session.requests, session.open, session.received = self.requests, self.open, self.received
         session._reader, session._dropped = self._reader, self._dropped
         return session
+
+    def pass_over(self, data: bytes) -> None:
+        """Take a frame for received that an earlier life has had: later ones may use the schemas that it names."""
+        envelope = opened(data)
+        self._reader.learn(envelope)
+        self.received = envelope.sequence
+
+    def go_on_before(self, data: bytes) -> None:
+        """Take all for received that came before a frame."""
+        self.received = opened(data).sequence - 1
 
     def receive(self, data: bytes) -> tuple[m.Message, ...]:
         """What a frame of the broker says that is new; a frame that was missed before it is a FrameError."""
@@ -106,6 +117,10 @@ class Session:
     def _taken(self, message: m.Message) -> m.Message:
         """A message as its reader shall see it: an answer closes its request, with all parts that came before."""
         if not isinstance(message, (m.Acknowledged, m.Refused)):
+            return message
+        if message.request <= self._after:
+            # An earlier life asked for it.
+            self._dropped.pop(message.request, None)
             return message
         if message.request not in self.open:
             raise FrameError(f"{self.name} was answered what it did not ask: {str(message)[:200]}")

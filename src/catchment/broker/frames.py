@@ -40,6 +40,7 @@ from catchment.model.schema import Type
 __all__ = [
     "EPOCH",
     "FRAME_BYTES_MAX",
+    "MAGIC",
     "MESSAGE_BYTES_MAX",
     "VERSION",
     "Envelope",
@@ -413,12 +414,22 @@ class FrameReader:
     def messages(self, envelope: Envelope) -> tuple[Message, ...]:
         """What is in an envelope; anything that is none of ours is a FrameError."""
         try:
-            for name, serialized in envelope.schemas.items():
-                self._learn(name, serialized)
+            self._learn_all(envelope)
             found = tuple(map(_arrived, self._decoder.decode(envelope.messages)))
         except (msgspec.MsgspecError, CatchmentError, UnicodeDecodeError, RecursionError, pa.ArrowException) as error:
             raise FrameError(f"a frame of {envelope.sender!r} does not decode: {str(error)[:200]}") from None
         return found
+
+    def learn(self, envelope: Envelope) -> None:
+        """Learn the schemas that a frame names, and nothing else; what is no schema is a FrameError."""
+        try:
+            self._learn_all(envelope)
+        except (CatchmentError, pa.ArrowException) as error:
+            raise FrameError(f"a frame of {envelope.sender!r} does not decode: {str(error)[:200]}") from None
+
+    def _learn_all(self, envelope: Envelope) -> None:
+        for name, serialized in envelope.schemas.items():
+            self._learn(name, serialized)
 
     def _learn(self, name: str, serialized: bytes) -> None:
         if len(self.schemas) >= SCHEMAS_MAX and name not in self.schemas:

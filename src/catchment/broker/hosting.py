@@ -3,11 +3,11 @@
     log ─► step ─► hand over, peer by peer ─► freeze, now and then; one piece of the snapshot after each later step
 
 Rule 1: an input is in the log before the broker sees it, and what came of a step is handed over after it.
-Rule 2: all frames of a step for one peer are handed over together or not at all, with the position that they cover,
-        and with where all steps have ended since anything was last handed over to anybody.
+Rule 2: frames are handed over in their order, each with the position that its step covers, and with where all steps
+        have ended since anything was last handed over to anybody, or since that was last stored by itself.
 Rule 3: after a crash the broker goes on from its last snapshot over all inputs since. As far as anything of it was
         handed over, they are put into the same steps, so that the same frames come of them; what a peer has already it
-        does not get again. The rest may be put into steps of any size.
+        does not get again, be it the first frames of a step. The rest may be put into steps of any size.
 Rule 4: a snapshot counts once all its pieces are stored. Until then the one before counts, and neither the log nor the
         ends of steps are forgotten behind that.
 Rule 5: what a peer does not take waits in its outbox, whose size is limited. A neighbour's limit makes brokers refuse
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import accumulate, chain, repeat
 
 import msgspec
 
@@ -30,7 +30,7 @@ from catchment.broker.memory import freeze
 from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
 from catchment.model.errors import CheckpointError, ConfigurationError
 
-__all__ = ["Host", "Limits", "Log", "Outbox", "Snapshots", "item_from_bytes", "item_to_bytes"]
+__all__ = ["Host", "Limits", "Log", "Mark", "Outbox", "Snapshots", "item_from_bytes", "item_to_bytes"]
 
 
 NOWHERE = -1
@@ -48,6 +48,32 @@ def item_from_bytes(data: bytes) -> Item:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"an entry of a log does not decode: {str(error)[:200]}") from None
     return item
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored with a frame, so that after a crash the newest one for each peer tells where steps have ended."""
+
+    last: int = 0
+    """The sequence of the frame."""
+    covers: int = 0
+    ends: tuple[int, ...] = ()
+    """Rising."""
+
+    def to_text(self) -> str:
+        """In a form that fits into a header: ends as what each adds to the one before."""
+        steps = (end - before for before, end in zip((0, *self.ends), self.ends, strict=False))
+        return f"{self.last} {self.covers} {'+'.join(map(str, steps))}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Mark:
+        """The mark that `to_text` was called of; anything else is a CheckpointError."""
+        last, _, rest = text.partition(" ")
+        covers, _, steps = rest.partition(" ")
+        try:
+            ends = accumulate(int(step) for step in steps.split("+")) if steps else ()
+            return cls(int(last), int(covers), tuple(ends))
+        except ValueError:
+            raise CheckpointError(f"a frame is marked {text[:80]!r}; accepted are two numbers, and ends") from None
 
 
 @dataclass(slots=True)
@@ -137,6 +163,10 @@ class Outbox:
     def clear(self) -> None:
         self.frames.clear()
         self.size_bytes = 0
+
+    def end_life(self) -> None:
+        """Drop what waits for a life of a client that is over."""
+        self.clear()
 
 
 class Snapshots:
@@ -290,7 +320,7 @@ class Host:
         for client in step.begun:
             # On replay, the new life may have frames of its own already.
             if client in self.outboxes and self.outboxes[client].covers <= before:
-                self.outboxes[client].clear()
+                self.outboxes[client].end_life()
         if self._is_output:
             self._ends.clear()
         self._ends.append(self.position)
@@ -330,22 +360,35 @@ class Host:
 
         The last step has no input: it asks the store for what has no reply in the log, and no other step asks anything.
         """
-        has: Mapping[str, int] = {name: outbox.covers for name, outbox in self.outboxes.items()}
-        ends = {end for outbox in self.outboxes.values() for end in outbox.ends if end > self.position}
-        for group in _groups(inputs, ends, iter(sizes)):
+        for step, lacking in self.steps_again(inputs, sizes):
+            for send in lacking:
+                self.hand_over(send)
+            yield step
+
+    def steps_again(
+        self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000), ends: Iterable[int] = ()
+    ) -> Iterator[tuple[Step, list[Send]]]:
+        """Step as `replay` does, and give what is to be handed over before the next step is asked for.
+
+        `ends` has where steps have ended, besides what outboxes say of it.
+        """
+        has = {name: (outbox.covers, outbox.last) for name, outbox in self.outboxes.items()}
+        known = chain(ends, *(outbox.ends for outbox in self.outboxes.values()))
+        for group in _groups(inputs, {end for end in known if end > self.position}, iter(sizes)):
+            step = self.step(group)
             # The log may have the reply: to write once more what was deleted since would bring it back.
-            yield replace(self._step_again(group, has), requests=())
+            yield replace(step, requests=()), _lacking(step, has)
         self.broker.weaver.requests.ask_open()
-        yield self._step_again((), has)
+        step = self.step(())
+        yield step, _lacking(step, has)
         # The log may have said more of room than the snapshot.
         self._full = self._told_full()
 
-    def _step_again(self, inputs: Sequence[Input], has: Mapping[str, int]) -> Step:
-        step = self.step(inputs)
-        for send in step.sends:
-            if send.covers > has.get(send.to, 0):
-                self.hand_over(send)
-        return step
+
+def _lacking(step: Step, has: Mapping[str, tuple[int, int]]) -> list[Send]:
+    """What peers lack of a step, by what they have: up to which position, and up to which frame."""
+    lacking = (send.lacking(*has.get(send.to, (0, 0))) for send in step.sends)
+    return [send for send in lacking if send is not None]
 
 
 def _groups(inputs: Sequence[Input], ends: set[int], sizes: Iterator[int]) -> Iterator[Sequence[Input]]:

@@ -91,7 +91,7 @@ class Overrun(_Item, frozen=True):
 
 
 class Room(_Item, frozen=True):
-    """What is parked for a neighbour has reached its limit, or is well below it again."""
+    """What waits for a neighbour, or in the broker's own log, has reached its limit, or is well below it again."""
 
     neighbour: str
     is_full: bool
@@ -172,6 +172,14 @@ class Send:
     @property
     def last(self) -> int:
         return self.first + len(self.frames) - 1
+
+    def lacking(self, covers: int, last: int) -> Send | None:
+        """What a peer lacks of it that has frames up to `last`, of the step that covers `covers`; None if nothing."""
+        if self.covers > covers:
+            return self
+        if self.covers < covers or self.last <= last:
+            return None
+        return Send(self.to, self.frames[last + 1 - self.first :], last + 1, self.covers)
 
 
 Traffic = dict[tuple[str, ...], tuple[int, int]]

@@ -80,6 +80,7 @@ def freeze(broker: Broker) -> Snapshot:
         "neighbours": broker.neighbours,
         "now_us": broker.now_us,
         "position": broker.position,
+        "is full": broker.is_full,
         "counters": dict(broker.counters),
         "peers": {name: peer.saved() for name, peer in broker.peers.items()},
         "clients": frozenset(broker.clients),
@@ -115,7 +116,7 @@ def restored(
         catalogue=catalogue,
         incarnation=saved["incarnation"],
     )
-    broker.now_us, broker.position = saved["now_us"], saved["position"]
+    broker.now_us, broker.position, broker.is_full = saved["now_us"], saved["position"], saved["is full"]
     broker.counters = Counter(saved["counters"])
     broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
     broker.clients = set(saved["clients"])

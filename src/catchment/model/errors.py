@@ -9,7 +9,8 @@
     ├── FrameError             bytes that are no message, or of another version
     ├── OverlayError           a broker or link that is not there, or an overlay in pieces
     ├── ConfigurationError     a TOML file, option or environment that says something impossible
-    └── CheckpointError        a checkpoint that belongs to another job
+    ├── CheckpointError        a checkpoint that belongs to another job
+    └── TransportError         a server that is out of reach, refuses, or lacks what was stored there
 
 Each message names what was given and says what is accepted.
 """
@@ -25,6 +26,7 @@ __all__ = [
     "OverlayError",
     "SchemaError",
     "SubscriptionError",
+    "TransportError",
     "require_type",
 ]
 
@@ -67,6 +69,10 @@ class ConfigurationError(CatchmentError):
 
 class CheckpointError(CatchmentError):
     """A checkpoint written by another job."""
+
+
+class TransportError(CatchmentError):
+    """A NATS server that cannot be reached, refuses a request, or has lost what it was given."""
 
 
 def require_type(what: str, given: object, *accepted: type) -> None:

@@ -1,0 +1,357 @@
+"""A running overlay: `up`, `broker`, and the clients of the shell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from catchment.app.config import Configuration
+from catchment.broker.aggregation import AggregationOptions
+from catchment.broker.client import WindowValue
+from catchment.model.errors import CatchmentError, ConfigurationError
+from catchment.model.subscription import Subscription
+from catchment.model.times import duration_us
+from catchment.overlay import Overlay
+from catchment.transport.client import Client
+from catchment.transport.description import Description
+from catchment.transport.jetstream import JetStream
+from catchment.transport.leases import LeaseLostError
+from catchment.transport.running import LiveBroker
+from catchment.transport.server import Server
+from catchment.transport.wire import open_connection
+
+__all__ = ["broker_forever", "described", "publish_lines", "subscribe_lines", "up"]
+
+STOP_S = 20.0
+READ_BYTES = 1 << 18
+Report = Callable[[str], None]
+
+
+def described(job: Configuration) -> Description:
+    """The overlay of a configuration."""
+    if not job.topics:
+        raise ConfigurationError(f"{job.file}: topics is missing; accepted is a table for each topic")
+    options = job.options
+    idle_after = options.idle_after or "10 seconds"
+    how = AggregationOptions(
+        placement=options.placement,
+        delivery=options.delivery,  # type: ignore[arg-type]
+        lateness_us=duration_us(options.lateness),
+        idle_after_us=duration_us(idle_after),
+        sampling_period_us=duration_us(options.sampling_period),
+        cost=options.cost,
+    )
+    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how)
+
+
+async def stored_description(url: str, described: Description | None) -> Description:
+    """The overlay of a server, which is the one that is described here, if any is."""
+    connection = await open_connection(url, "catchment")
+    try:
+        streams = JetStream(connection)
+        if described is not None:
+            await described.store(streams)
+            return described
+        return await Description.read(streams)
+    finally:
+        await connection.close()
+
+
+# -- brokers ----------------------------------------------------------------------------------------------------------
+
+
+async def run_brokers(names: Sequence[str], url: str, described: Description, report: Report) -> None:
+    """Be some brokers until SIGTERM or Ctrl-C; one that fails ends all."""
+    brokers = [
+        LiveBroker(
+            name, described.neighbours(name), described.settings, described.advice, url, report=_prefixed(report, name)
+        )
+        for name in names
+    ]
+
+    def stop() -> None:
+        for one in brokers:
+            one.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    tasks = [asyncio.create_task(one.run()) for one in brokers]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    stop()
+    await asyncio.wait(tasks)
+    for task in done:
+        task.result()
+
+
+def _prefixed(report: Report, name: str) -> Report:
+    return lambda line: report(f"broker {name} {line}")
+
+
+def broker_forever(name: str, url: str, job: Configuration | None, report: Report) -> None:
+    """One broker against a server; returns once it was asked to stop."""
+
+    async def run() -> None:
+        found = await stored_description(url, described(job) if job is not None else None)
+        await run_brokers([name], url, found, report)
+
+    asyncio.run(run())
+
+
+def _brokers_process(names: Sequence[str], url: str, described: Description) -> None:
+    """The main function of a process of `up`."""
+
+    def report(line: str) -> None:
+        os.write(2, f"{line}\n".encode())
+
+    try:
+        asyncio.run(run_brokers(names, url, described, report))
+    except LeaseLostError as error:
+        report(str(error))
+        os._exit(3)
+    except CatchmentError as error:
+        report(f"error: {error}")
+        os._exit(2)
+
+
+class _Fleet:
+    """The processes of an overlay, forked from one that has imported everything."""
+
+    def __init__(self, groups: Sequence[Sequence[str]], url: str, described: Description) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["catchment.app.serving"])
+        self.processes = [
+            context.Process(target=_brokers_process, args=(group, url, described), daemon=True) for group in groups
+        ]
+
+    def start(self) -> None:
+        # Ctrl-C is answered here, and nowhere else.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            for process in self.processes:
+                process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            if process.is_alive():
+                process.terminate()
+        until_s = time.monotonic() + STOP_S
+        for process in self.processes:
+            process.join(max(until_s - time.monotonic(), 0.1))
+            if process.is_alive():
+                process.kill()
+
+
+def up(
+    job: Configuration,
+    *,
+    url: str | None,
+    folder: Path | None,
+    processes: int | None,
+    report: Report,
+    tell: Callable[[dict[str, Any]], None],
+) -> None:
+    """Run a whole overlay until Ctrl-C; `tell` gets what the subscriptions of the file bring."""
+    found = described(job)
+    brokers = found.brokers
+    count = min(processes or len(brokers), len(brokers))
+    groups = [brokers[first::count] for first in range(count)]
+    with ExitStack() as stack:
+        if url is None:
+            place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-")))
+            url = stack.enter_context(Server(place)).url
+        asyncio.run(stored_description(url, found))
+        fleet = _Fleet(groups, url, found)
+        stack.callback(fleet.stop)
+        fleet.start()
+        asyncio.run(_subscriptions(url, found, job.subscriptions, fleet, report, tell))
+
+
+async def _subscriptions(
+    url: str,
+    found: Description,
+    subscriptions: Iterable[Subscription],
+    fleet: _Fleet,
+    report: Report,
+    tell: Callable[[dict[str, Any]], None],
+) -> None:
+    """Ask for what the file asks for, and tell what comes, until Ctrl-C or until a broker has ended."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    clients: dict[str, Client] = {}
+    tasks: list[asyncio.Task[None]] = []
+
+    async def begin() -> None:
+        for broker in found.brokers:
+            asked = [one for one in subscriptions if (one.at or found.brokers[0]) == broker]
+            client = clients[broker] = await Client(url, broker=broker).open()
+            for one in asked:
+                subscription = await client.subscribe(one.sql, name=one.name)
+                tasks.append(asyncio.create_task(_tell_all(subscription, one.name, tell)))
+        _print_how(url, found, report)
+
+    async def watch() -> None:
+        while all(process.is_alive() for process in fleet.processes):
+            await asyncio.sleep(0.2)
+        report("a broker has ended")
+        stopped.set()
+
+    tasks += [asyncio.create_task(begin()), asyncio.create_task(watch())]
+    tasks[0].add_done_callback(lambda task: stopped.set() if not task.cancelled() and task.exception() else None)
+    await stopped.wait()
+    failed = tasks[0].exception() if tasks[0].done() and not tasks[0].cancelled() else None
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for client in clients.values():
+        await client.close()
+    if failed is not None:
+        raise failed
+
+
+async def _tell_all(subscription: AsyncIterator[Any], name: str, tell: Callable[[dict[str, Any]], None]) -> None:
+    async for one in subscription:
+        tell(plain(name, one))
+
+
+def _print_how(url: str, found: Description, report: Report) -> None:
+    broker, topic = found.brokers[0], next(iter(found.topics))
+    event = json.dumps({name: _example(kind) for name, kind in found.topics[topic].items()})
+    report(f"{len(found.brokers)} brokers run at {url}: {', '.join(found.brokers)}. Ctrl-C stops them.")
+    report(f"  echo '{event}' | catchment publish {topic} --server {url} --at {broker}")
+    report(f"  catchment subscribe 'SELECT * FROM {topic}' --server {url} --at {found.brokers[-1]}")
+
+
+def _example(kind: str) -> Any:
+    return {"int": 1, "float": 1.5, "bool": True, "string": "a", "timestamp": "2026-01-01 00:00:00"}[kind]
+
+
+# -- clients of the shell ---------------------------------------------------------------------------------------------
+
+
+def plain(name: str, one: Any) -> dict[str, Any]:
+    """An event or a value as JSON has it."""
+    if isinstance(one, WindowValue):
+        shown = asdict(one)
+        for end in ("start", "end"):
+            shown[f"window_{end}"] = _time(shown.pop(f"{end}_us"))
+        return shown
+    return {"subscription": name, **{key: _shown(value) for key, value in one.items()}}
+
+
+def _shown(value: Any) -> Any:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+
+
+def _time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000).isoformat()
+
+
+def publish_lines(topic: str, url: str, at: str | None, file: int, *, stored: bool) -> dict[str, Any]:
+    """Publish JSON lines of an open file as they come; how many were taken, came late, or were refused, and why."""
+
+    async def run() -> dict[str, Any]:
+        client = await Client(url, broker=at).open()
+        taken, late = 0, list[str]()
+        refused: list[dict[str, Any]] = []
+        try:
+            await client.advertise(topic)
+            pending: list[tuple[int, asyncio.Future[Any]]] = []
+
+            async def settle() -> None:
+                nonlocal taken
+                for number, one in pending:
+                    try:
+                        receipt = await one
+                        late.extend(receipt.dropped)
+                        taken += 1 - len(receipt.dropped)
+                    except CatchmentError as error:
+                        refused.append({"line": number, "reason": str(error)})
+                pending.clear()
+
+            async for number, line in _lines(file):
+                try:
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ValueError("accepted is an object")
+                except ValueError as error:
+                    refused.append({"line": number, "reason": f"it is no event: {error}"})
+                    continue
+                wait: Any = "stored" if stored else "acknowledged"
+                pending.append((number, client.publish_soon(topic, row, wait=wait)))
+                if len(pending) >= 10_000:
+                    await settle()
+            await settle()
+        finally:
+            await client.close()
+        return {"published": taken, "late": late, "refused": refused}
+
+    return asyncio.run(run())
+
+
+async def _lines(file: int) -> AsyncIterator[tuple[int, bytes]]:
+    """The lines of an open file that are not empty, numbered, as they come: whoever writes may take its time."""
+    number, rest = 0, b""
+    while True:
+        data = await asyncio.to_thread(os.read, file, READ_BYTES)
+        *lines, rest = (rest + (data or b"\n")).split(b"\n")
+        for line in lines:
+            number += 1
+            if line.strip():
+                yield number, line
+        if not data:
+            return
+
+
+def subscribe_lines(
+    sql: str, url: str, at: str | None, *, name: str | None, durable: str | None, count: int | None
+) -> None:
+    """Print what a subscription brings as JSON lines, until Ctrl-C or so many."""
+
+    async def run() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        client = await Client(url, broker=at, name=durable, durable=durable is not None).open()
+        try:
+            subscription = await client.subscribe(sql, name=name)
+            sys.stderr.write("subscribed\n")
+            sys.stderr.flush()
+
+            async def read() -> None:
+                left = count
+                async for one in subscription:
+                    sys.stdout.write(json.dumps(plain(subscription.name, one), ensure_ascii=False) + "\n")
+                    sys.stdout.flush()
+                    left = None if left is None else left - 1
+                    if left == 0:
+                        subscription.confirm()
+                        return
+
+            reading, stopping = asyncio.create_task(read()), asyncio.create_task(stopped.wait())
+            await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in (reading, stopping):
+                task.cancel()
+            await asyncio.gather(reading, stopping, return_exceptions=True)
+            if not reading.cancelled() and (error := reading.exception()) is not None:
+                raise error
+        finally:
+            await client.close()
+
+    asyncio.run(run())

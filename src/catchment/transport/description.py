@@ -1,0 +1,114 @@
+"""What an overlay is, stored where its brokers and clients find it: brokers, links, topics, how they aggregate.
+
+Rule 1: an overlay has one description. A broker that was told another one does not start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from catchment.broker.advice import Advice
+from catchment.broker.aggregation import Aggregation, AggregationOptions
+from catchment.broker.broker import Settings
+from catchment.model.errors import ConfigurationError, TransportError
+from catchment.model.schema import Schema
+from catchment.overlay import Overlay, topic_tree
+from catchment.overlay.placement import MESSAGES, Cost
+from catchment.transport.buckets import Bucket
+from catchment.transport.jetstream import JetStream, WrongPositionError
+
+__all__ = ["Description"]
+
+BUCKET, KEY = "catchment_overlay", "description"
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """All that brokers of one overlay agree on, in plain values."""
+
+    version: int = 1
+    brokers: list[str]
+    links: list[list[str]]
+    topics: dict[str, dict[str, str]]
+    placement: str = "early"
+    delivery: str = "final"
+    lateness_us: int = 0
+    idle_after_us: int = 10_000_000
+    sampling_period_us: int = 2_000_000
+    cost: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, overlay: Overlay, topics: Mapping[str, Schema], how: AggregationOptions) -> Description:
+        if not isinstance(how.placement, str):
+            raise ConfigurationError(f"placement is {how.placement!r}; accepted is the name of one")
+        return cls(
+            brokers=list(overlay.brokers),
+            links=[list(link) for link in overlay.links],
+            topics={topic: {name: schema[name].value for name in schema} for topic, schema in sorted(topics.items())},
+            placement=how.placement,
+            delivery=how.delivery,
+            lateness_us=how.lateness_us,
+            idle_after_us=how.idle_after_us,
+            sampling_period_us=how.sampling_period_us,
+            cost={name: getattr(how.cost, name) for name in Cost.__dataclass_fields__},
+        )
+
+    @property
+    def overlay(self) -> Overlay:
+        return Overlay(tuple(self.brokers), tuple((one, other) for one, other in self.links))
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        return {topic: Schema.of(attributes) for topic, attributes in self.topics.items()}
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(schemas=self.schemas)
+
+    def neighbours(self, broker: str) -> tuple[str, ...]:
+        """Of a broker in the tree that messages follow."""
+        self.overlay.require(broker)
+        return tuple(sorted(target for source, target in topic_tree(self.overlay).link_names if source == broker))
+
+    def advice(self) -> list[Advice]:
+        """What a broker begins with."""
+        how = AggregationOptions(
+            placement=self.placement,
+            delivery=self.delivery,  # type: ignore[arg-type]
+            lateness_us=self.lateness_us,
+            idle_after_us=self.idle_after_us,
+            sampling_period_us=self.sampling_period_us,
+            cost=Cost(**self.cost) if self.cost else MESSAGES,
+        )
+        return [Aggregation(self.schemas, how)]
+
+    async def store(self, streams: JetStream) -> None:
+        """Store this description, unless it is there; another one that is there is a ConfigurationError."""
+        bucket = Bucket(streams, BUCKET)
+        await bucket.create()
+        try:
+            await bucket.write(KEY, msgspec.json.encode(self), 0)
+        except WrongPositionError:
+            there = await self.read(streams)
+            differing = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(there, name)]
+            if differing:
+                name = differing[0]
+                raise ConfigurationError(
+                    f"the server has another overlay: {name} is {getattr(there, name)} there, and "
+                    f"{getattr(self, name)} here; accepted is the same, or another server"
+                ) from None
+
+    @classmethod
+    async def read(cls, streams: JetStream) -> Description:
+        """The description that is there."""
+        entry = await Bucket(streams, BUCKET).read(KEY)
+        if entry.value is None:
+            raise TransportError("the server has no overlay; start one with `catchment up` or `catchment broker`")
+        try:
+            found = msgspec.json.decode(entry.value, type=cls)
+        except msgspec.MsgspecError as error:
+            raise TransportError(f"the server's description of its overlay does not decode: {error}") from None
+        if found.version != 1:
+            raise TransportError(f"the server's overlay is described in version {found.version}; accepted is 1")
+        return found

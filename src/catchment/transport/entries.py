@@ -1,0 +1,49 @@
+"""What a message of a broker's input stream is to the broker.
+
+Rule 1: a sender says only what is its own. The server lets nobody but a sender write to its subject; whose frame it is,
+        and about whom, is checked here, by the subject alone. What has come over a link without a mark is nobody's.
+"""
+
+from __future__ import annotations
+
+from catchment.broker.frames import MAGIC, opened
+from catchment.broker.hosting import item_from_bytes
+from catchment.broker.inputs import Attached, Detached, Item, Parked, Received, Resumed, Room
+from catchment.model.errors import FrameError
+from catchment.transport.jetstream import Stored
+from catchment.transport.marks import mark_of
+from catchment.transport.names import untoken
+
+__all__ = ["REPLY", "input_of"]
+
+REPLY = "Catchment-Reply"
+"""The header that names a subject where the sender wants to hear what became of its message."""
+_OF_CLIENTS = (Attached, Parked, Resumed, Detached)
+
+
+def input_of(broker: str, stored: Stored) -> tuple[str, Item | None]:
+    """Who says it, and what the broker is handed; None for a message that means nothing to it.
+
+    Anything that does not belong there is a CatchmentError.
+    """
+    fields = stored.subject.split(".")
+    kind, sender = fields[1], untoken(fields[3]) if len(fields) > 3 else ""
+    if kind == "steps":
+        return "", None
+    if kind == "control":
+        return "", item_from_bytes(stored.data)
+    if kind == "link":
+        mark_of(stored)
+        if not stored.data:
+            return sender, None
+    if kind in ("link", "client") and stored.data[:2] == MAGIC:
+        said = opened(stored.data).sender
+        if said != sender:
+            raise FrameError(f"a frame of {said!r} has come from {sender!r}; accepted are its own")
+        return sender, Received(stored.data)
+    item = item_from_bytes(stored.data)
+    if kind == "room" and isinstance(item, Room) and item.neighbour == sender:
+        return "", item
+    if kind == "client" and isinstance(item, _OF_CLIENTS) and item.client == sender:
+        return sender, item
+    raise FrameError(f"{sender!r} says {item!r}; accepted is what is its own")

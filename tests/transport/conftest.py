@@ -1,0 +1,92 @@
+"""A NATS server on the loopback interface, and overlays of real processes on it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catchment import Overlay, Schema
+from catchment.broker.aggregation import AggregationOptions
+from catchment.transport.description import Description
+from catchment.transport.jetstream import JetStream
+from catchment.transport.server import Server
+from catchment.transport.wire import open_connection
+from tests.transport.processes import BrokerProcess, warm_up
+
+DEADLINE_S = 240.0
+SCHEMAS = {"traffic": Schema({"speed": "float", "highway": "string", "vehicles": "int"})}
+
+
+def run(test: Coroutine[Any, Any, None], within_s: float = DEADLINE_S) -> None:
+    """Run a test's coroutine, bounded in time."""
+    asyncio.run(asyncio.wait_for(test, within_s))
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 90.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+class Live:
+    """An overlay of processes."""
+
+    def __init__(self, server: Server, folder: Path, links: list[tuple[str, str]], **how: Any) -> None:
+        self.server, self.log = server, folder / "brokers.log"
+        self.overlay = Overlay.from_links(links) if links else Overlay.single("b1")
+        how = {"idle_after_us": 3_600_000_000, **how}
+        self.options: dict[str, Any] = how.pop("options", {})
+        self.description = Description.of(self.overlay, SCHEMAS, AggregationOptions(**how))
+        self.brokers = {
+            name: BrokerProcess(name, server.url, self.log, **self.options) for name in self.overlay.brokers
+        }
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    async def start(self) -> None:
+        connection = await open_connection(self.url, "test")
+        try:
+            await self.description.store(JetStream(connection))
+        finally:
+            await connection.close()
+        for broker in self.brokers.values():
+            broker.start()
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            broker.stop()
+
+    @property
+    def said(self) -> str:
+        """What brokers have reported."""
+        return self.log.read_text() if self.log.exists() else ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    """No test's deadline runs while something is compiled, which takes minutes where it is for the first time."""
+    warm_up(within_s=900.0)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def live(server: Server, tmp_path: Path) -> Iterator[Callable[..., Live]]:
+    made: list[Live] = []
+
+    def make(*links: tuple[str, str], **how: Any) -> Live:
+        made.append(Live(server, tmp_path, list(links), **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
