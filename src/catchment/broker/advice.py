@@ -138,11 +138,6 @@ class At:
         """What this advice attached to the message that led here, at the broker that sent it; or None."""
         return None if self._attached is None else msgspec.msgpack.decode(self._attached)
 
-    @property
-    def is_flooded(self) -> bool:
-        """Whether subscriptions go everywhere, and not only towards publishers."""
-        return self._here.settings.forwarding == "flooded"
-
     def advertisers(self, topic: str) -> frozenset[str]:
         """The peers that advertise a topic: neighbours and clients."""
         routes = self._routes(topic)
