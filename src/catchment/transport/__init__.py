@@ -4,9 +4,13 @@ wire         the NATS protocol over one connection
 jetstream    stored messages in one order; buckets: values by key
 names        of streams and subjects
 entries      what a message of a broker's input stream is to the broker
-running      a broker's process: recovery, steps, snapshots
-outlets      where its frames go
-snapshots, leases, description
+running      a broker's process, from life to life; life: recovery and steps on one connection; context: what they share
+recovery     what must be there when a life begins; records: where steps have ended
+outlets      where frames go; deliveries: the streams of clients
+notices      what the process tells its broker: room, timers
+purging      when a snapshot is due, and what it makes useless; snapshots: its pieces
+leases       which process is a broker; marks: what is stored with each frame
+description  what brokers of one overlay agree on
 client       an application's side; blocking: the same without asyncio
 server       a NATS server of our own
 """
