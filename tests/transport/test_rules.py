@@ -152,29 +152,23 @@ def test_inputs_are_purged_only_below_a_snapshot_that_is_whole(
             broker = broker_here(overlay, snapshot_every_s=0.0)
             running = asyncio.create_task(broker.run())
             await broker.serving.wait()
-            store_pieces, begun, may_store = SnapshotStore.store_pieces, asyncio.Event(), asyncio.Event()
+            store_pieces, may_store, frozen = SnapshotStore.store_pieces, asyncio.Event(), list[int]()
 
             async def store_later(store: SnapshotStore) -> None:
-                begun.set()
+                frozen.append(store.writing or 0)
                 await may_store.wait()
                 await store_pieces(store)
 
             monkeypatch.setattr(SnapshotStore, "store_pieces", store_later)
-            # One that was under way may still purge what is before this.
-            stream, positions = input_stream("b1"), list[int]()
-            while not begun.is_set():
-                positions.append(await streams.store(control_subject("b1"), item_to_bytes(Woken())))
-
-            async def is_handled() -> bool:
-                return broker.position >= positions[-1]
-
-            await eventually(is_handled)
-            assert await streams.at(stream, positions[-1]) is not None
+            stream = input_stream("b1")
+            while not frozen:
+                await streams.store(control_subject("b1"), item_to_bytes(Woken()))
+            assert await streams.at(stream, frozen[0]) is not None
             may_store.set()
 
             async def is_purged() -> bool:
                 await streams.store(control_subject("b1"), item_to_bytes(Woken()))
-                return await streams.at(stream, positions[-1]) is None
+                return await streams.at(stream, frozen[0]) is None
 
             await eventually(is_purged)
             broker.stop()
