@@ -264,7 +264,7 @@ def content(frames: list[bytes]) -> dict[str, Any]:
             for one in window_values(message):
                 key = one.subscription, one.start_us, *sorted(one.group.items()), one.output
                 found["values"][key] = one.exact, one.publications
-        elif not (isinstance(message, m.Told) and message.advice == "aggregation"):
+        elif not (isinstance(message, m.AdviceMessage) and message.advice == "aggregation"):
             found["rest"].append(str(message))
     found["events"].sort()
     return found

@@ -117,11 +117,11 @@ def replay(
         print_json(asdict(replayed))
     else:
         show_replayed(replayed)
-    told = replayed.verification
-    if told is not None and told.differences:
+    verification = replayed.verification
+    if verification is not None and verification.differences:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"{len(told.differences)} differences from the oracle, among them:", markup=False)
-        for line in told.differences[:SHOWN_DIFFERENCES]:
+        console.print(f"{len(verification.differences)} differences from the oracle, among them:", markup=False)
+        for line in verification.differences[:SHOWN_DIFFERENCES]:
             console.print(f"  {line}", markup=False)
         raise typer.Exit(1)
 
@@ -431,15 +431,15 @@ def _given(**options: Any) -> dict[str, Any]:
 def _telling(title: str) -> Iterator[Callable[[str], None]]:
     """Something to tell progress to: a line that changes on a terminal, a line for each change elsewhere."""
     console = Console(stderr=True, highlight=False)
-    told = ""
+    shown = ""
     with console.status(title) as status:
 
         def report(line: str) -> None:
-            nonlocal told
+            nonlocal shown
             status.update(line)
-            if line != told and not console.is_terminal:
+            if line != shown and not console.is_terminal:
                 console.print(line, markup=False)
-            told = line
+            shown = line
 
         yield report
 

@@ -303,7 +303,7 @@ class Broker:
 
     def _count(self, to: str, message: m.Message, kind: str, messages: int, size: int) -> None:
         add_traffic(self._traffic, (to, kind), messages, size)
-        if isinstance(message, m.Told):
+        if isinstance(message, m.AdviceMessage):
             add_traffic(self._traffic_by_advice, (to, message.advice, kind), messages, size)
         for advice, body in getattr(message, "extras", {}).items():
             add_traffic(self._traffic_by_advice, (to, advice, ALONG), 1, len(body))
