@@ -11,6 +11,8 @@ notices      what the process tells its broker: room, timers
 purging      when a snapshot is due, and what it makes useless; snapshots: its pieces
 leases       which process is a broker; marks: what is stored with each frame
 description  what brokers of one overlay agree on
+asking       what clients ask of a broker's process; answering: its side
 client       an application's side; blocking: the same without asyncio
+sending, gathering, arriving, taking, subscriptions: the parts of a client
 server       a NATS server of our own
 """

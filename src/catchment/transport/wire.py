@@ -21,8 +21,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from catchment.model.errors import TransportError
+from catchment.transport.names import ANYONE, inbox_prefix
 
-__all__ = ["Connection", "ConnectionLostError", "Message", "header_bytes", "open_connection"]
+__all__ = ["Connection", "ConnectionLostError", "Message", "NoAnswerError", "header_bytes", "open_connection"]
 
 PORT = 4222
 CONNECT_S = 5.0
@@ -35,6 +36,10 @@ HEADER = b"NATS/1.0\r\n"
 
 class ConnectionLostError(TransportError):
     """The connection to the server has ended; what was not answered may or may not have happened."""
+
+
+class NoAnswerError(TransportError):
+    """A request was not answered in time; it may or may not have had its effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._callbacks: dict[bytes, Callback] = {}
         self._last_sid = 0
-        self._inbox = f"_INBOX.{os.urandom(12).hex()}."
+        self._inboxes = inbox_prefix(ANYONE)
+        self._inbox = f"{self.new_inbox()}."
         self._replies: dict[str, asyncio.Future[Message]] = {}
         self._last_reply = 0
         self._unanswered_pings = 0
@@ -120,14 +126,14 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(within_s):
                 return await self.ask(subject, data, head=head)
         except TimeoutError:
-            raise TransportError(f"the server has not answered {subject} within {within_s} seconds") from None
+            raise NoAnswerError(f"{subject} was not answered within {within_s} seconds") from None
 
-    def subscribe(self, subject: str, callback: Callback) -> Callable[[], None]:
-        """Have every message of a subject handed over; what is returned ends it."""
+    def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> Callable[[], None]:
+        """Have every message of a subject handed over, or one of each `group`; what is returned ends it."""
         self._last_sid += 1
         sid = str(self._last_sid).encode()
         self._callbacks[sid] = callback
-        self._write(b"SUB %s %s\r\n" % (subject.encode(), sid))
+        self._write(b"SUB %s %s %s\r\n" % (subject.encode(), group.encode(), sid))
 
         def end() -> None:
             if self._callbacks.pop(sid, None) is not None and self._transport is not None:
@@ -136,7 +142,7 @@ class Connection(asyncio.Protocol):
         return end
 
     def new_inbox(self) -> str:
-        return f"_INBOX.{os.urandom(12).hex()}"
+        return f"{self._inboxes}{os.urandom(12).hex()}"
 
     async def drain(self) -> None:
         """Wait while the server takes less than it is sent."""
