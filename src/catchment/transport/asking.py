@@ -17,7 +17,7 @@ import msgspec
 from catchment.model.errors import CatchmentError, TransportError
 from catchment.transport.description import Description
 from catchment.transport.names import ask_subject, describe_subject
-from catchment.transport.wire import Connection, NoAnswerError
+from catchment.transport.wire import AccessError, Connection, NoAnswerError
 
 __all__ = [
     "HEARTBEAT_S",
@@ -134,6 +134,11 @@ async def _asked(connection: Connection, subject: str, request: Request, whom: s
         try:
             message = await connection.request(subject, data, within_s=ASK_AGAIN_S)
         except NoAnswerError:
+            if connection.problem.startswith("Permissions Violation"):
+                raise AccessError(
+                    f"the server does not let {connection.user!r} ask {whom}: {connection.problem}; accepted is what "
+                    "its roles allow"
+                ) from None
             continue
         if message.status == 503:
             # It is about to start, or to start again.

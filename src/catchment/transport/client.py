@@ -41,16 +41,17 @@ from catchment.transport.asking import (
     ask,
     described,
 )
+from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.gathering import Gathering, Receipt, Wait
 from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked
-from catchment.transport.names import ANYONE, client_name, client_subject, confirm_subject, deliver_subject
+from catchment.transport.names import client_name, client_subject, confirm_subject, deliver_subject
 from catchment.transport.rows import batches_of
 from catchment.transport.sending import Sending
 from catchment.transport.subscriptions import Content, Subscription
 from catchment.transport.taking import Taking
-from catchment.transport.wire import Connection, ConnectionLostError, open_connection
+from catchment.transport.wire import AccessError, Connection, ConnectionLostError, open_connection
 
 __all__ = ["Client", "ClientDroppedError", "Receipt", "RequestRefusedError", "Subscription", "Wait"]
 
@@ -61,11 +62,19 @@ RECONNECT_S = (0.05, 2.0)
 class Client:
     """A client of one broker; `open` connects it."""
 
-    def __init__(self, url: str, *, broker: str | None = None, name: str | None = None, durable: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        broker: str | None = None,
+        name: str | None = None,
+        durable: bool = False,
+        credentials: Credentials = OPEN,
+    ) -> None:
         if durable and name is None:
             raise ConfigurationError("a durable client has no name; accepted is one by which it comes back")
         self.url, self.name, self.is_durable = url, name or f"client-{os.urandom(6).hex()}", durable
-        self.user = ANYONE
+        self._credentials, self.user = credentials, credentials.user
         self.broker = broker or ""
         self.description: Description
         self._schemas: Mapping[str, Schema] = {}
@@ -113,7 +122,7 @@ class Client:
         return self
 
     async def _connected(self) -> Connection:
-        return await open_connection(self.url, f"client {self.name}")
+        return await open_connection(self.url, f"client {self.name}", self._credentials)
 
     async def _come(self) -> Came:
         """Begin a life that is later than any before it."""
@@ -296,7 +305,7 @@ class Client:
                     self._connection = await self._connected()
                     self._sending.go_on(self._connection)
                 return await self._arrivals()
-            except ClientDroppedError:
+            except (ClientDroppedError, AccessError):
                 raise
             except TransportError:
                 await asyncio.sleep(delay_s)

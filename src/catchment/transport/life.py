@@ -25,6 +25,7 @@ from catchment.transport.buckets import Bucket, apply_request
 from catchment.transport.context import LifeContext
 from catchment.transport.deliveries import Deliveries
 from catchment.transport.entries import input_of
+from catchment.transport.granting import Granting
 from catchment.transport.jetstream import Reader, Stored
 from catchment.transport.leases import Lease
 from catchment.transport.marks import newest_marked
@@ -66,6 +67,7 @@ class Life:
         self._pieces = SnapshotStore(self._streams, context.name)
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
         self._answering = Answering(context, self._deliveries, lambda: self._host.broker.peers)
+        self._granting = Granting(context, self._notices)
         self._host: Host
         self._reader: Reader | None = None
 
@@ -125,6 +127,7 @@ class Life:
         await self._replay(*await self._stored_until(fence, reader))
         self._snapshots.start_from(position)
         self._deliveries.listen()
+        await self._granting.start(self._host.broker.rights)
         self._answering.start()
         if not pieces:
             # From now on, a stream that is gone is known to be.

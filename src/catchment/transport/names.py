@@ -34,6 +34,7 @@ import re
 __all__ = [
     "ANYONE",
     "CONFIRMED",
+    "ROOT",
     "ask_subject",
     "client_name",
     "client_of",
@@ -85,7 +86,11 @@ def client_name(user: str, name: str) -> str:
 
 def _client_tokens(client: str) -> str:
     """A client as two tokens; either of its parts may be the wildcard `*`."""
-    return ".".join(part if part == "*" else token(part) for part in client.split("/", 1))
+    return ".".join(map(_or_any, client.split("/", 1)))
+
+
+def _or_any(name: str) -> str:
+    return name if name == "*" else token(name)
 
 
 def client_of(subject: str) -> str:
@@ -154,19 +159,19 @@ def snapshot_subject(broker: str, kind: str) -> str:
 
 
 def client_subject(broker: str, client: str) -> str:
-    return f"{ROOT}.client.{token(broker)}.{_client_tokens(client)}"
+    return f"{ROOT}.client.{_or_any(broker)}.{_client_tokens(client)}"
 
 
 def confirm_subject(broker: str, client: str) -> str:
-    return f"{ROOT}.confirm.{broker if broker == '*' else token(broker)}.{_client_tokens(client)}"
+    return f"{ROOT}.confirm.{_or_any(broker)}.{_client_tokens(client)}"
 
 
 def ask_subject(broker: str, user: str) -> str:
-    return f"{ROOT}.ask.{token(broker)}.{user if user == '*' else token(user)}"
+    return f"{ROOT}.ask.{_or_any(broker)}.{_or_any(user)}"
 
 
 def describe_subject(user: str) -> str:
-    return f"{ROOT}.describe.{user if user == '*' else token(user)}"
+    return f"{ROOT}.describe.{_or_any(user)}"
 
 
 def deliver_subject(client: str, nonce: str) -> str:
