@@ -215,7 +215,7 @@ def test_a_server_that_is_not_there_or_has_no_overlay_is_told(
             CatchmentError, match=r"an overlay has not answered within 0\.3 seconds; start one with `catchment up`"
         ):
             await catchment.connect(overlay.url)
-        with pytest.raises(CatchmentError, match="accepted is nats://host:port"):
+        with pytest.raises(CatchmentError, match="accepted are nats://host:port and tls://host:port"):
             await catchment.connect("http://example")
         with pytest.raises(CatchmentError, match="a durable client has no name"):
             Client(overlay.url, durable=True)

@@ -1,15 +1,14 @@
 """The configuration of a NATS server that keeps users to what their roles allow.
 
-Clients live in an account of their own, without JetStream, which imports the few subjects that they need. Permissions
-alone would not do: a server checks where a client publishes, but not where it wants the answer, and would store the
-acknowledgement of a client's message under whatever subject the client names, be it a broker's lease. From another
-account, an answer never leaves that account.
+Every client's user lives in an account of its own, without JetStream, which imports the few subjects that are its own.
+Permissions alone would not do: a server checks where a client publishes, but not where it wants the answer, and would
+store the acknowledgement of a client's message under whatever subject the client names, be it a broker's lease or
+another's inbox. From another account, an answer never leaves that account.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,12 @@ from catchment.transport.names import (
 
 __all__ = ["Certificates", "access_config", "tls_config"]
 
-BROKERS, CLIENTS = "BROKERS", "CLIENTS"
-_SERVICES = (*(f"{ROOT}.{kind}.>" for kind in ("client", "confirm", "ask", "describe", "pub")), "$JS.FC.>")
-_STREAMS = (f"{ROOT}.deliver.>",)
+BROKERS = "brokers"
+_EXPORTS = (
+    *({"service": f"{ROOT}.{kind}.>"} for kind in ("client", "confirm", "ask", "describe", "pub")),
+    {"service": "$JS.FC.>"},
+    {"stream": f"{ROOT}.deliver.>"},
+)
 _TABLE = f"KV_{BUCKET}"
 
 
@@ -45,22 +47,11 @@ class Certificates:
 
 def access_config(access: Access) -> str:
     """Accounts, users and permissions, as a server reads them."""
-    inside = {name: user for name, user in access.users.items() if user.is_inside}
-    outside = {name: user for name, user in access.users.items() if not user.is_inside}
-    accounts = {
-        BROKERS: {
-            "jetstream": "enabled",
-            "users": _users(inside),
-            "exports": [*({"service": one} for one in _SERVICES), *({"stream": one} for one in _STREAMS)],
-        },
-        CLIENTS: {
-            "users": _users(outside),
-            "imports": [
-                *({"service": {"account": BROKERS, "subject": one}} for one in _SERVICES),
-                *({"stream": {"account": BROKERS, "subject": one}} for one in _STREAMS),
-            ],
-        },
-    }
+    inside = [_inside(name, user) for name, user in sorted(access.users.items()) if user.is_inside]
+    accounts: dict[str, Any] = {BROKERS: {"jetstream": "enabled", "users": inside, "exports": list(_EXPORTS)}}
+    for name, user in sorted(access.users.items()):
+        if not user.is_inside:
+            accounts[f"user {name}"] = _account(name, user)
     return f"accounts: {json.dumps(accounts, indent=2)}\n"
 
 
@@ -71,16 +62,8 @@ def tls_config(files: Certificates) -> str:
     return f"tls: {json.dumps(content, indent=2)}\n"
 
 
-def _users(users: Mapping[str, User]) -> list[dict[str, Any]]:
-    return [_user(name, user) for name, user in sorted(users.items())]
-
-
-def _user(name: str, user: User) -> dict[str, Any]:
-    if "operator" in user.roles:
-        return {"nkey": user.key}
-    if "broker" in user.roles:
-        return {"nkey": user.key, "permissions": _of_broker(name)}
-    return {"nkey": user.key, "permissions": _of_client(name, user.roles.get("publisher", ()))}
+def _inside(name: str, user: User) -> dict[str, Any]:
+    return {"nkey": user.key} | ({} if "operator" in user.roles else {"permissions": _of_broker(name)})
 
 
 def _of_broker(name: str) -> dict[str, Any]:
@@ -93,17 +76,25 @@ def _of_broker(name: str) -> dict[str, Any]:
     }
 
 
-def _of_client(name: str, publishes: Iterable[str]) -> dict[str, Any]:
-    own, user = f"{name}/*", token(name)
-    subjects = [
+def _account(name: str, user: User) -> dict[str, Any]:
+    """The account of a client's user: the subjects of its own, as permissions and as imports."""
+    own, deliveries = f"{name}/*", f"{ROOT}.deliver.{token(name)}.>"
+    services = [
         client_subject("*", own),
         confirm_subject("*", own),
         ask_subject("*", name),
         describe_subject(name),
-        f"$JS.FC.*.{user}.*",
-        *(f"{ROOT}.pub.*.{token(topic)}" for topic in sorted(publishes)),
+        f"$JS.FC.*.{token(name)}.*",
+        *(f"{ROOT}.pub.*.{token(topic)}" for topic in user.roles.get("publisher", ())),
     ]
+    permissions = {
+        "publish": {"allow": services},
+        "subscribe": {"allow": [f"{inbox_prefix(name)}>", deliveries]},
+    }
     return {
-        "publish": {"allow": subjects},
-        "subscribe": {"allow": [f"{inbox_prefix(name)}>", f"{ROOT}.deliver.{user}.>"]},
+        "users": [{"nkey": user.key, "permissions": permissions}],
+        "imports": [
+            *({"service": {"account": BROKERS, "subject": one}} for one in services),
+            {"stream": {"account": BROKERS, "subject": deliveries}},
+        ],
     }

@@ -14,10 +14,29 @@ from catchment.model.errors import TransportError
 from catchment.transport.access import Access
 from catchment.transport.permissions import Certificates, access_config, tls_config
 
-__all__ = ["Server"]
+__all__ = ["Server", "server_config"]
 
 START_S = 20.0
 STOP_S = 10.0
+
+
+def server_config(
+    listen: str,
+    store: Path,
+    access: Access | None = None,
+    certificates: Certificates | None = None,
+    *,
+    store_bytes_max: int | None = None,
+) -> str:
+    """The configuration of a server for an overlay, open to anyone unless `access` is given."""
+    limit = "" if store_bytes_max is None else f"max_file_store: {store_bytes_max}"
+    return (
+        f"listen: {json.dumps(listen)}\n"
+        f"max_pending: 268435456\n"
+        f"jetstream {{ store_dir: {json.dumps(str(store))} {limit} }}\n"
+        + ("" if certificates is None else tls_config(certificates))
+        + ("" if access is None else access_config(access))
+    )
 
 
 class Server:
@@ -61,16 +80,14 @@ class Server:
         self._wait()
 
     def _write_config(self) -> Path:
-        limit = "" if self._store_bytes_max is None else f"max_file_store: {self._store_bytes_max}"
         config = self.folder / "server.conf"
         config.write_text(
-            f'listen: "127.0.0.1:{self._port}"\n'
             f"ports_file_dir: {json.dumps(str(self.folder))}\n"
-            f"max_pending: 268435456\n"
-            f"jetstream {{ store_dir: {json.dumps(str(self.folder / 'streams'))} {limit} }}\n"
-            + ("" if self._certificates is None else tls_config(self._certificates))
-            + ("" if self._access is None else access_config(self._access))
-        )
+            + server_config(
+                f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
+                store_bytes_max=self._store_bytes_max,
+            )
+        )  # fmt: skip
         return config
 
     def reload(self, access: Access) -> None:

@@ -387,11 +387,12 @@ def _refused(
 ) -> AccessError | None:
     """Why a server has ended a connection, if it does not let this user in."""
     problem = connection.problem
-    if "tls" in problem.lower() or "certificate" in problem.lower():
+    if connection.info.get("tls_verify") and not problem:
+        # It says nothing: it ends the connection when it has seen the certificate.
         given = "none" if credentials.certificate is None else str(credentials.certificate)
         return AccessError(
-            f"the server at {where} wants a certificate of this process: {problem}; given is {given}, accepted is a "
-            "PEM file with the certificate and its key"
+            f"the server at {where} wants a certificate of this process that it trusts; given is {given}, accepted is "
+            "a PEM file with the certificate and its key"
         )
     if not problem.startswith(("Authorization", "Authentication", "User Authentication")):
         return None
