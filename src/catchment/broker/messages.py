@@ -213,12 +213,14 @@ class Informed(_Message, frozen=True):
 
 
 class Dropped(_Message, frozen=True):
-    """The client has not read for too long, is told what it missed, and is no longer known to its broker."""
+    """The client is no longer known to its broker: it has not read for too long, and is told how much it missed; or
+    there is another reason."""
 
     frames: int
+    reason: str = ""
 
     def __str__(self) -> str:
-        return f"dropped, missed {self.frames} frames"
+        return f"dropped, {self.reason or f'missed {self.frames} frames'}"
 
 
 # -- broker to broker -------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from catchment.broker.inputs import Send
 from catchment.model.errors import CheckpointError
 from catchment.transport.jetstream import FullError, JetStream, WrongPositionError, stored_position
 from catchment.transport.marks import MARK, Report, newest_marked
-from catchment.transport.names import deliver_stream, deliver_subject, input_stream, link_subject
+from catchment.transport.names import input_stream, link_subject, outbox_stream, outbox_subject
 from catchment.transport.wire import Message
 
 __all__ = ["Delivery", "Link"]
@@ -162,11 +162,11 @@ class Delivery(Outbox):
         super().__init__()
         self.client, self._on_stored = client, on_stored
         self._streams, self._ends_now, self._failed, self._overrun = streams, ends, failed, overrun
-        self.stream = deliver_stream(broker, client)
+        self.stream = outbox_stream(broker, client)
         self._frame, self._named, self._fence = (
-            deliver_subject(broker, client, kind) for kind in ("frame", "named", "fence")
+            outbox_subject(broker, client, kind) for kind in ("frame", "named", "fence")
         )
-        self._all = deliver_subject(broker, client, "*")
+        self._all = outbox_subject(broker, client, "*")
         self._position = 0
         """Of the last message, once all that is under way is stored."""
         self._under_way: deque[int] = deque()
