@@ -408,6 +408,18 @@ def bench_broker(
     _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **given})
 
 
+@bench.command("live")
+@reported
+def bench_live(
+    only: Annotated[list[str] | None, typer.Option(help="Measure only this: throughput, paced; several times.")] = None,
+    quick: Annotated[bool, typer.Option(help="Few events.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Events a second through running brokers, next to raw JetStream; how late they come; what each process takes."""
+    module = import_module("catchment.lab.bench_live")
+    _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **_given(only=only or None)})
+
+
 @bench.command("placement")
 @reported
 def bench_placement(
