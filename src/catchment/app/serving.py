@@ -21,6 +21,7 @@ from catchment.app.config import Configuration
 from catchment.app.guarded import GuardedServer
 from catchment.broker.aggregation import AggregationOptions
 from catchment.broker.client import WindowValue
+from catchment.broker.gateway import GatewayOptions
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
@@ -57,7 +58,8 @@ def described(job: Configuration) -> Description:
         sampling_period_us=duration_us(options.sampling_period),
         cost=options.cost,
     )
-    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how)
+    gateway = GatewayOptions(lease_us=duration_us(options.gateway_lease))
+    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how, gateway)
 
 
 async def stored_description(url: str, described: Description | None, credentials: Credentials) -> Description:

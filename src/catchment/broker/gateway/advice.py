@@ -23,7 +23,7 @@ from catchment.broker.gateway.options import GatewayOptions
 from catchment.broker.inputs import Post
 from catchment.model.schema import Schema
 
-__all__ = ["Gateway"]
+__all__ = ["LATE", "UNPUBLISHED", "Gateway"]
 
 LATE = "posted events that came too late"
 UNPUBLISHED = "posted events that were refused"
