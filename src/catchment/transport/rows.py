@@ -1,17 +1,21 @@
-"""What applications publish, as record batches: one event or many, plain values or columns."""
+"""What applications publish, as record batches, and what they get, as JSON: the same rows for shell and HTTP."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
+from catchment.broker.client import WindowValue
 from catchment.model.errors import EventError
 from catchment.model.rows import rows_to_batch
 from catchment.model.schema import Schema
 
-__all__ = ["batches_of"]
+__all__ = ["batches_of", "event_of_line", "shown_row"]
 
 ROWS_MAX = 10_000
 BYTES_MAX = 500_000
@@ -46,3 +50,32 @@ def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _halved(batch.slice(half))
     elif batch.num_rows:
         yield batch
+
+
+def event_of_line(line: bytes) -> dict[str, Any]:
+    """The event that a line of JSON is; anything else is an EventError."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise EventError(f"it is no event: {error or 'it is nested too deeply'}; accepted is a JSON object") from None
+    if not isinstance(row, dict):
+        raise EventError(f"it is no event but {str(row)[:40]!r}; accepted is a JSON object")
+    return row
+
+
+def shown_row(name: str, one: Any) -> dict[str, Any]:
+    """An event or a value of a window that a subscription brought, as JSON has it."""
+    if isinstance(one, WindowValue):
+        shown = asdict(one)
+        for end in ("start", "end"):
+            shown[f"window_{end}"] = _time(shown.pop(f"{end}_us"))
+        return shown
+    return {"subscription": name, **{key: _shown(value) for key, value in one.items()}}
+
+
+def _shown(value: Any) -> Any:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+
+
+def _time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000).isoformat()

@@ -25,7 +25,7 @@ from catchment.model.errors import CatchmentError, EventError
 from catchment.model.rows import column_of, row_types, rows_to_batch
 from catchment.model.schema import Schema, Type
 
-__all__ = ["Decoded", "TopicDecoder"]
+__all__ = ["ARROW_HEAD", "Decoded", "TopicDecoder", "read_arrow"]
 
 Check = Callable[[pa.RecordBatch, npt.NDArray[np.int64]], pa.RecordBatch]
 """What gives events as they may be published, which came at some times; or raises an EventError."""
@@ -104,7 +104,7 @@ class TopicDecoder:
     def _read(self, data: bytes) -> list[Any] | pa.RecordBatch:
         """Read a post that is more than one plain object: rows, or columns."""
         if data[:4] == ARROW_HEAD:
-            return _arrow(data)
+            return read_arrow(data)
         begin = data[:100].lstrip()[:1]
         if not data.strip():
             raise EventError(f"a post to {self._topic!r} is empty; {ACCEPTED}")
@@ -177,7 +177,7 @@ def _lines(data: bytes) -> Iterator[Any]:
                 raise msgspec.DecodeError(f"line {number}: {error}") from None
 
 
-def _arrow(data: bytes) -> pa.RecordBatch:
+def read_arrow(data: bytes) -> pa.RecordBatch:
     """The events of an Arrow stream."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
