@@ -9,6 +9,7 @@ import pytest
 
 from catchment import Overlay, Schema
 from catchment.broker.aggregation import AggregationOptions
+from catchment.broker.gateway import GatewayOptions
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
@@ -42,7 +43,9 @@ class Live:
         self.options: dict[str, Any] = how.pop("options", {})
         self._operator: Credentials = how.pop("operator", OPEN)
         of_brokers: Credentials = how.pop("of_brokers", OPEN)
-        self.description = Description.of(self.overlay, how.pop("schemas", SCHEMAS), AggregationOptions(**how))
+        schemas = how.pop("schemas", SCHEMAS)
+        gateway = GatewayOptions(lease_us=how.pop("gateway_lease_us", 30_000_000))
+        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), gateway)
         self.brokers = {
             name: BrokerProcess(name, server.url, self.log, credentials=of_brokers, **self.options)
             for name in self.overlay.brokers

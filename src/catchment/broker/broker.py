@@ -4,12 +4,12 @@
 
 Rule 1: no input or output, no clock, no chance: what a broker does depends on its inputs alone, one after the other.
 Rule 2: events of one topic that wait together from one side (all clients are one) are joined and matched once; a join
-        ends at any other input.
+        ends at any other input. So does what foreign publishers post, topic by topic, behind the events of clients.
 Rule 3: neighbours get deltas only, never an empty update.
 Rule 4: a change is acknowledged after every change that it caused is confirmed.
 Rule 5: peers are visited in the order of their names.
 Rule 6: the broker queues nothing. Whoever hosts it parks what a peer does not take yet, and says when that is too much;
-        then clients' publications are refused, and nothing else is.
+        then clients' publications are refused, and nothing else is: what an advice publishes, nobody could keep back.
 
 What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`.
 """
@@ -45,6 +45,8 @@ from catchment.broker.inputs import (
     Outcome,
     Overrun,
     Parked,
+    Post,
+    Posted,
     Received,
     Replied,
     Resumed,
@@ -150,6 +152,8 @@ class Broker:
         self.weaver = Weaver(self, advice)
         self._joined: dict[str, Joined] = {}
         """By topic, events that are not forwarded yet; empty between steps."""
+        self._posts: dict[str, list[Post]] = {}
+        """By topic, what foreign publishers have posted; empty between steps."""
         self._outgoing: dict[str, list[m.Message]] = {}
         self._leaving: dict[str, Peer] = {}
         """Clients that were dropped in this step."""
@@ -159,11 +163,12 @@ class Broker:
 
     def step(self, inputs: Iterable[Input]) -> Step:
         """Handle inputs in their order."""
-        outcomes = [self._handle(one) for one in inputs]
+        for one in inputs:
+            self._outcomes.append(self._handle(one))
         self._guard.attempt("joined events", self.forward_joined)
         sends, requests_ = self._sealed(), self.weaver.requests.take()
         step = Step(
-            tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
+            tuple(self._outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
             self._traffic_by_advice, tuple(dict.fromkeys(self._begun)),
         )  # fmt: skip
         self._begin_step()
@@ -175,15 +180,34 @@ class Broker:
         self._traffic: Traffic = {}
         self._traffic_by_advice: Traffic = {}
         self._begun: list[str] = []
+        self._outcomes: list[Outcome] = []
+        """Of the inputs so far; those of posts may still change."""
+        self._quiet_until_us = NEVER_US
+        """No timer is due before that, as long as nothing but posts comes."""
 
     def _handle(self, one: Input) -> Outcome:
+        if one.at_us < self._quiet_until_us and type(one.item) is Posted:
+            self.now_us, self.position = max(self.now_us, one.at_us), max(self.position, one.position)
+            return self._wait(one.item)
         self._guard.attempt("timers", self._pass_time, one.at_us)
         self.now_us = max(self.now_us, one.at_us)
         self.position = max(self.position, one.position)
         outcome, reason = self._guard.attempt(type(one.item).__name__, self._take, one.item)
+        self._quiet_until_us = self._timer_due_us() if isinstance(one.item, Posted) else NEVER_US
         return outcome if outcome is not None else Outcome("refused", reason)
 
+    def _timer_due_us(self) -> int:
+        due_us = self.weaver.timer_us()
+        return -NEVER_US if due_us is None else due_us
+
+    def _wait(self, item: Posted) -> Outcome:
+        """Let a post wait for others; its outcome changes if an advice refuses it."""
+        self._posts.setdefault(item.topic, []).append(Post(item.data, self.now_us, len(self._outcomes)))
+        return TAKEN
+
     def _take(self, item: Item) -> Outcome:
+        if isinstance(item, Posted):
+            return self._wait(item)
         outcome = self._receive(item.data) if isinstance(item, Received) else self._note(item)
         self.weaver.rounds.run()
         return outcome
@@ -326,7 +350,7 @@ class Broker:
         joined.parts.append(JoinedMessage(sender, message, self.now_us))
 
     def forward_joined(self, topic: str | None = None) -> None:
-        """Forward the events that wait, of one topic or of all."""
+        """Forward the events that wait, of one topic or of all; with all, what was posted as well."""
         for name in [topic] if topic is not None else list(self._joined):
             joined = self._joined.pop(name)
             self.work["join"] += len(joined.parts) - 1
@@ -337,7 +361,21 @@ class Broker:
             _, reason = self._guard.attempt(where, requests.publish, self, name, joined.parts)
             for one in joined.parts if reason else ():
                 self._guard.give_up(one.message, one.sender, reason)
+        if topic is None and self._posts:
+            self._hand_posts()
         self.weaver.rounds.run()
+
+    def _hand_posts(self) -> None:
+        """Give an advice what was posted, and note what it refuses."""
+        posted, self._posts = self._posts, {}
+        for topic, posts in posted.items():
+            self._taken["Posted"] += len(posts)
+            refused, failure = self._guard.attempt(f"posts of {topic}", self.weaver.posted, topic, posts)
+            if refused is None:
+                refused = dict.fromkeys(range(len(posts)), failure)
+            for place, reason in refused.items():
+                self._outcomes[posts[place].number] = Outcome("refused", shortened(reason))
+                self.weaver.report("posts that were refused", shortened(reason))
 
     # -- clients and neighbours come and go ---------------------------------------------------------------------------
 

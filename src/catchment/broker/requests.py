@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from catchment.broker import messages as m
-from catchment.broker.advice import KnownSubscription
+from catchment.broker.advice import OWN, KnownSubscription
 from catchment.broker.demands import Demand
 from catchment.broker.frames import require_sendable
 from catchment.broker.joining import JoinedMessage
@@ -153,7 +153,7 @@ def _refusal(broker: Broker, topic: str, client: str) -> str | None:
     """Why a client may not publish now, if it may not."""
     try:
         _require_publisher(broker, topic, client)
-        if not broker.has_room:
+        if not broker.has_room and not client.startswith(OWN):
             raise ConfigurationError(f"there is no room for more events beyond broker {broker.name!r}; try again later")
     except CatchmentError as error:
         return str(error)

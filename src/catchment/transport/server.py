@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -27,20 +28,29 @@ def server_config(
     certificates: Certificates | None = None,
     *,
     store_bytes_max: int | None = None,
+    mqtt: str | None = None,
 ) -> str:
-    """The configuration of a server for an overlay, open to anyone unless `access` is given."""
+    """The configuration of a server for an overlay, open to anyone unless `access` is given.
+
+    `mqtt` is where it listens for MQTT clients, if it does.
+    """
     limit = "" if store_bytes_max is None else f"max_file_store: {store_bytes_max}"
     return (
         f"listen: {json.dumps(listen)}\n"
         f"max_pending: 268435456\n"
         f"jetstream {{ store_dir: {json.dumps(str(store))} {limit} }}\n"
+        # The sessions of MQTT clients are streams, which need a server of a fixed name.
+        + ("" if mqtt is None else f"server_name: catchment\nmqtt {{ listen: {json.dumps(mqtt)} }}\n")
         + ("" if certificates is None else tls_config(certificates))
         + ("" if access is None else access_config(access))
     )
 
 
 class Server:
-    """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice."""
+    """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice.
+
+    `mqtt_port` lets it listen for MQTT clients too; 0 is the system's choice.
+    """
 
     def __init__(
         self,
@@ -50,9 +60,10 @@ class Server:
         store_bytes_max: int | None = None,
         access: Access | None = None,
         certificates: Certificates | None = None,
+        mqtt_port: int | None = None,
     ) -> None:
         self.folder, self._port, self._store_bytes_max = folder, port, store_bytes_max
-        self._access, self._certificates = access, certificates
+        self._access, self._certificates, self.mqtt_port = access, certificates, mqtt_port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,11 +92,12 @@ class Server:
 
     def _write_config(self) -> Path:
         config = self.folder / "server.conf"
+        mqtt = None if self.mqtt_port is None else f"127.0.0.1:{self.mqtt_port or -1}"
         config.write_text(
             f"ports_file_dir: {json.dumps(str(self.folder))}\n"
             + server_config(
                 f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
-                store_bytes_max=self._store_bytes_max,
+                store_bytes_max=self._store_bytes_max, mqtt=mqtt,
             )
         )  # fmt: skip
         return config
@@ -110,10 +122,16 @@ class Server:
                 time.sleep(0.02)
                 continue
             self._port = int(address.rpartition(":")[2])
+            if self.mqtt_port is not None:
+                # Only the log tells it.
+                self.mqtt_port = int(re.findall(r"MQTT clients on mqtts?://127\.0\.0\.1:(\d+)", self._log())[-1])
             return
         self.stop()
-        lines = (self.folder / "server.log").read_text(errors="replace").splitlines()
+        lines = self._log().splitlines()
         raise TransportError(f"the NATS server did not start: {lines[-1] if lines else 'it says nothing'}")
+
+    def _log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
