@@ -32,6 +32,7 @@ from catchment.broker.messages import (
     Published,
     PublishEvents,
     Subscribed,
+    Told,
 )
 from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
 from catchment.model.results import NOTIFICATION_SCHEMA
@@ -236,18 +237,20 @@ class FrameWriter:
         self, sender: str, messages: Iterable[Message], incarnation: int, epoch: int, after: int, covers: int
     ) -> list[bytes]:
         travelling = [_travelling(message) for message in messages]
-        envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
-        self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-        if self._fresh:
-            # Schemas are written before the messages that use them, and were met behind that place.
+        if sum(len(one.body) for one in travelling if isinstance(one, Told)) <= FRAME_BYTES_MAX:
+            envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
             self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-        if len(self._buffer) <= FRAME_BYTES_MAX:
-            self._named()
-            return [bytes(self._buffer)]
+            if self._fresh:
+                # Schemas are written before the messages that use them, and were met behind that place.
+                self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+            if len(self._buffer) <= FRAME_BYTES_MAX:
+                self._named()
+                return [bytes(self._buffer)]
         found: list[bytes] = []
         for bodies in self._packed(travelling):
             envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
-            found.append(HEAD + self._encoder.encode(envelope))
+            self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+            found.append(bytes(self._buffer))
         return found
 
     def _named(self) -> dict[str, bytes]:
@@ -257,25 +260,32 @@ class FrameWriter:
             self.named, self._fresh = self.named | fresh.keys(), {}
         return fresh
 
-    def _packed(self, messages: Iterable[Any]) -> Iterator[list[msgspec.Raw]]:
-        bodies: list[msgspec.Raw] = []
+    def _packed(self, messages: Iterable[Any]) -> Iterator[list[Any]]:
+        bodies: list[Any] = []
         size = 0
         for message in messages:
-            for body in self._bodies(message):
+            for body, length in self._bodies(message):
                 fresh = sum(map(len, self._fresh.values()))
-                if bodies and size + fresh + len(body) > FRAME_BYTES_MAX - _OVERHEAD_BYTES:
+                if bodies and size + fresh + length > FRAME_BYTES_MAX - _OVERHEAD_BYTES:
                     # A schema that is first used by the next body may be named one frame early.
                     yield bodies
                     bodies, size = [], 0
-                bodies.append(msgspec.Raw(body))
-                size += len(body)
+                bodies.append(body)
+                size += length
         if bodies:
             yield bodies
 
-    def _bodies(self, message: Any) -> Iterator[bytes]:
+    def _bodies(self, message: Any) -> Iterator[tuple[Any, int]]:
+        """Give what travels as a message, or as several that are not too long, with how long each is at most."""
+        if isinstance(message, Told):
+            # Nothing else of it is long, so that it need not be written to know that it fits.
+            most = len(message.body) + 4 * len(message.advice) + 100
+            if most <= MESSAGE_BYTES_MAX:
+                yield message, most
+                return
         body = self._encoder.encode(message)
         if len(body) <= MESSAGE_BYTES_MAX:
-            yield body
+            yield msgspec.Raw(body), len(body)
             return
         for half in _halves(message):
             yield from self._bodies(half)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from catchment.model.schema import Type
 from catchment.model.states import DISTINCT_VALUES
 from catchment.model.window import Window
+from catchment.stages import cell_kernels
 from catchment.stages.coding import groups_of
 from catchment.stages.measuring import event_bytes
 from catchment.stages.plan import CellPlan, Part, TopicPlan
@@ -82,12 +83,12 @@ def lots_of(
     has_regular = np.diff(topic.regular_offsets) > 0
     raw = has_regular[slots]
     of_slots = mixed(slots[raw].astype(np.int64)[:, None], 2)
-    wanting, keys = np.concatenate([wants.event, events[raw]]), np.concatenate([wants.keys, of_slots])
-    signature = _signatures(wanting, keys, batch.num_rows)
+    wanting, keys = np.concatenate([wants.event, events[raw]]), np.concatenate([wants.keys(), of_slots])
+    signature = cell_kernels.signatures(wanting, keys, batch.num_rows)
     wanted = np.zeros(batch.num_rows, np.bool_)
     wanted[wanting] = True
     cells = cells_of(times, (layout.window for layout in topic.layouts), period_us)
-    signed = np.ascontiguousarray(signature).view(np.int64)
+    signed = signature.view(np.int64)
     rows = pa.table(
         {
             "cell": cells, "origin": origins, "one": signed[:, 0], "two": signed[:, 1],
@@ -130,9 +131,8 @@ class Wants:
     names: Ints
     """[wants, 4]: question, group, part, value."""
 
-    @property
     def keys(self) -> Hashes:
-        """Of each want a hash of its name."""
+        """Hash the name of each want."""
         return mixed(self.names, 0)
 
 
@@ -193,7 +193,7 @@ def lots_of_wants(event: Ints, keys: Hashes, sizes: Ints, apart: Ints) -> Wanted
     is_wanted = np.zeros(len(sizes), np.bool_)
     is_wanted[event] = True
     rows = np.flatnonzero(is_wanted)
-    alike = mixed(np.column_stack([_signatures(event, keys, len(sizes)).astype(np.int64), apart])[rows], 0)
+    alike = mixed(np.column_stack([cell_kernels.signatures(event, keys, len(sizes)).view(np.int64), apart])[rows], 0)
     _, first, lots = np.unique(alike, return_index=True, return_inverse=True)
     lot_of = np.full(len(sizes), -1, np.int64)
     lot_of[rows] = lots
@@ -224,14 +224,6 @@ def numbered(keys: Hashes) -> tuple[Ints, Ints]:
     numbers = np.empty(len(keys), np.int64)
     numbers[order] = np.cumsum(is_new) - 1
     return order[is_new], numbers
-
-
-def _signatures(event: Ints, keys: Hashes, count: int) -> Hashes:
-    """[count, 2]: of each publication, hashes of the set of its wants."""
-    found = np.zeros((2, count), np.uint64)
-    np.add.at(found[0], event, keys)
-    np.add.at(found[1], event, mixed(keys.view(np.int64)[:, None], 1))
-    return found.T
 
 
 def _attribute(batch: pa.RecordBatch, part: Part) -> pa.Array:
@@ -275,14 +267,8 @@ def text_hashes(texts: list[str]) -> Ints:
 
 def mixed(rows: Ints, salt: int) -> Hashes:
     """A hash of each row, whose sums over rows tell sets of rows apart."""
-    mixed = np.full(len(rows), 0x9E3779B97F4A7C15 * (salt + 1) % 2**64, np.uint64)
-    for column in range(rows.shape[1]):
-        mixed ^= rows[:, column].astype(np.uint64)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        mixed ^= mixed >> np.uint64(31)
-        mixed += np.uint64(0x9E3779B97F4A7C15)
-    return mixed
+    found: Hashes = cell_kernels.mixed(rows, np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64))
+    return found
 
 
 def _of_rows(event: Ints, wants: Ints, examples: Ints) -> tuple[Ints, Ints]:

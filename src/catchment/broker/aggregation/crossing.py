@@ -18,7 +18,7 @@ from catchment.broker.aggregation.holding import HeldBack, HeldPublications
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.places import Outlet, Pairs, joined_later, rows_taken
 from catchment.broker.aggregation.questions import Questions
-from catchment.broker.routing import Matched
+from catchment.broker.routing import Matched, rising
 from catchment.model.events import event_times_us
 from catchment.stages import NOTHING, Wants, cells_of, event_bytes, lots_of_wants, mixed, wants_of
 
@@ -185,10 +185,11 @@ class Crossing:
             wants = self._wants(side, Pairs(pairs.events, pairs.rows[chosen], pairs.numbers[chosen]), times_us)
             forced = np.zeros(len(times_us), np.int64)
             forced[must] = 1
-            lots = lots_of_wants(wants.event, wants.keys, sizes, 2 * run_of_row + forced)
+            keys = wants.keys()
+            lots = lots_of_wants(wants.event, keys, sizes, 2 * run_of_row + forced)
             windows = self._questions.tables.windows[pairs.numbers[chosen][wants.pair[lots.want]]]
             stands = Standing(
-                lots.weights, lots.size_bytes, lots.apart % 2 > 0, lots.lot, wants.names[lots.want],
+                lots.weights, lots.size_bytes, lots.apart % 2 > 0, lots.lot, wants.names[lots.want], keys[lots.want],
                 np.asarray(windows.slice_of(times_us[wants.event[lots.want]])),
             )  # fmt: skip
             standing[side] = stands, lots.apart[lots.lot] // 2, np.ones(len(lots.lot), np.bool_)
@@ -241,7 +242,7 @@ class Crossing:
             ends_us,
             Marks(arrived.marks.rows, arrived.marks.questions),
         )
-        self.held[side].add(whole.taken(np.unique(pairs.rows[chosen])))
+        self.held[side].add(whole.taken(rising(pairs.rows[chosen], count)))
 
     def release(self, at: At, side: str, end_us: int) -> Pairs | None:
         """Decide about all that waits for the end of a stride, and let go on what shall cross as it is.
@@ -287,18 +288,19 @@ class Crossing:
         times_us = event_times_us(held.pairs.events)
         wants = self._wants(side, held.pairs, times_us)
         sizes = event_bytes(held.pairs.events)
-        lots = lots_of_wants(wants.event, wants.keys, sizes, np.zeros(len(held), np.int64))
+        keys = wants.keys()
+        lots = lots_of_wants(wants.event, keys, sizes, np.zeros(len(held), np.int64))
         names = wants.names[lots.want]
         windows = self._questions.tables.windows[held.pairs.numbers[wants.pair[lots.want]]]
         strides = np.asarray(windows.stride_of(windows.slice_of(times_us[wants.event[lots.want]])))
         due = np.zeros(len(names), np.bool_)
         own, received = self._outlets[side].sure_strides(end_us)
         if own or received:
-            keys = mixed(np.column_stack([names, strides]), 0)
-            due |= _is_in(keys, own)
-            due |= _is_in(keys, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
+            cells = mixed(np.column_stack([names, strides]), 0)
+            due |= _is_in(cells, own)
+            due |= _is_in(cells, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
         must = np.zeros(len(lots.weights), np.bool_)
-        standing = Standing(lots.weights, lots.size_bytes, must, lots.lot, names, strides, due)
+        standing = Standing(lots.weights, lots.size_bytes, must, lots.lot, names, keys[lots.want], strides, due)
         decided = self._deciding.absorb(side, standing, self._questions.by_id)
         absorbed = np.ones(len(held.pairs.rows), np.bool_)
         absorbed[wants.pair[~decided[lots.edge]]] = False

@@ -38,6 +38,8 @@ class Standing:
     """Of each edge."""
     wants: Ints
     """[edges, 4]"""
+    keys: npt.NDArray[np.uint64]
+    """Of each edge, a hash of what it is wanted for."""
     numbers: Ints
     """Of each edge, its slice or stride."""
     due: Bools | None = None
@@ -49,8 +51,9 @@ class Standing:
             return self
         due = None if self.due is None else self.due[chosen]
         return Standing(
-            self.weights, self.size_bytes, self.must, self.lot[chosen], self.wants[chosen], self.numbers[chosen], due
-        )
+            self.weights, self.size_bytes, self.must, self.lot[chosen], self.wants[chosen], self.keys[chosen],
+            self.numbers[chosen], due,
+        )  # fmt: skip
 
 
 class Deciding:
@@ -112,7 +115,7 @@ class Deciding:
 
     def absorb(self, neighbour: str, standing: Standing, known: Mapping[int, KnownQuestion]) -> Bools:
         """Of each edge, whether its lot goes into the partial here."""
-        keys = mixed(standing.wants, 0)
+        keys = standing.keys
         example, column = numbered(keys)
         link = self._links[neighbour]
         if self.placement.holds:

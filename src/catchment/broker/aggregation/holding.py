@@ -39,9 +39,10 @@ class HeldPublications:
         """Some rows, in rising order."""
         if len(rows) == len(self):
             return self
-        place = np.searchsorted(rows, self.pairs.rows)
-        inside = place < len(rows)
-        inside[inside] = rows[place[inside]] == self.pairs.rows[inside]
+        places = np.full(len(self), -1, np.int64)
+        places[rows] = np.arange(len(rows))
+        place = places[self.pairs.rows]
+        inside = place >= 0
         pairs = Pairs(rows_taken(self.pairs.events, rows), place[inside], self.pairs.numbers[inside])
         marks = self.marks.taken(rows)
         return HeldPublications(pairs, self.since_us[rows], self.end_us[rows], marks)

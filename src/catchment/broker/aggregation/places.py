@@ -73,8 +73,10 @@ class Pairs:
 
 
 def rows_taken(events: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
-    """Rows of a batch, in rising order; without copying them if they are all."""
-    return events if len(rows) == events.num_rows else events.take(pa.array(rows))
+    """Rows of a batch, in rising order; without copying them if they lie side by side."""
+    if not len(rows) or rows[-1] - rows[0] < len(rows):
+        return events.slice(int(rows[0]) if len(rows) else 0, len(rows))
+    return events.take(pa.array(rows))
 
 
 T = TypeVar("T")
