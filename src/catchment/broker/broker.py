@@ -29,7 +29,7 @@ from catchment.broker import neighbours, requests
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
 from catchment.broker.confirmations import Confirmations, WaitingAnswer
 from catchment.broker.demands import Demand
-from catchment.broker.frames import EPOCH, FrameWriter, fitting_messages, message_bytes, opened
+from catchment.broker.frames import EPOCH, BatchCoder, FrameWriter, fitting_messages, message_bytes, opened
 from catchment.broker.guarding import Guard, InputFailure
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
@@ -136,7 +136,7 @@ class Broker:
         self.neighbours = tuple(sorted(set(neighbours)))
         for one in (name, *self.neighbours):
             require_name("a broker", one)
-        self._guard = Guard(self)
+        self._guard, self.coder = Guard(self), BatchCoder()
         self.counters: Counter[str] = Counter()
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
@@ -303,6 +303,7 @@ class Broker:
                     frames = self._guard.frames(name, peer, messages, peer.sent)
                     found.setdefault(name, (peer.sent + 1, []))[1].extend(frames)
                     peer.sent += len(frames)
+        self.coder.forget()
         return tuple(
             Send(name, tuple(frames), first, self.position) for name, (first, frames) in sorted(found.items()) if frames
         )
