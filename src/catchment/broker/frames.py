@@ -25,6 +25,7 @@ from catchment.broker.demands import Demand, demand_from_plain, demand_to_plain
 from catchment.broker.limits import text_bytes
 from catchment.broker.messages import (
     Acknowledged,
+    AdviceMessage,
     Delivered,
     Extras,
     Message,
@@ -32,7 +33,6 @@ from catchment.broker.messages import (
     Published,
     PublishEvents,
     Subscribed,
-    Told,
 )
 from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
 from catchment.model.results import NOTIFICATION_SCHEMA
@@ -237,7 +237,7 @@ class FrameWriter:
         self, sender: str, messages: Iterable[Message], incarnation: int, epoch: int, after: int, covers: int
     ) -> list[bytes]:
         travelling = [_travelling(message) for message in messages]
-        if sum(len(one.body) for one in travelling if isinstance(one, Told)) <= FRAME_BYTES_MAX:
+        if sum(len(one.body) for one in travelling if isinstance(one, AdviceMessage)) <= FRAME_BYTES_MAX:
             envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
             self._encoder.encode_into(envelope, self._buffer, len(HEAD))
             if self._fresh:
@@ -277,7 +277,7 @@ class FrameWriter:
 
     def _bodies(self, message: Any) -> Iterator[tuple[Any, int]]:
         """Give what travels as a message, or as several that are not too long, with how long each is at most."""
-        if isinstance(message, Told):
+        if isinstance(message, AdviceMessage):
             # Nothing else of it is long, so that it need not be written to know that it fits.
             most = len(message.body) + 4 * len(message.advice) + 100
             if most <= MESSAGE_BYTES_MAX:
