@@ -424,7 +424,7 @@ def bench_simulation(
 def bench_broker(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames; or snapshots."),
+        typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames, posts, snapshots."),
     ] = None,
     size: SizesOption = None,
     batch: Annotated[
