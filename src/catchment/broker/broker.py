@@ -17,7 +17,7 @@ What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -680,24 +680,26 @@ class Broker:
         return self.routes(topic).match(events)
 
     def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
-        for neighbour, rows in matched.neighbours.items():
-            if neighbour != upstream and len(rows):
-                notes = matched.notes.get(neighbour)
-                told = None if notes is None else pa.RecordBatch.from_pydict(notes)
-                if told is not None and told.num_rows != len(rows):
-                    raise ConfigurationError(
-                        f"{told.num_rows} notes are about {len(rows)} events; accepted are as many"
-                    )
-                self.send(neighbour, m.Published(topic, _taken(events, rows), told))
+        onwards = {side: rows for side, rows in matched.neighbours.items() if side != upstream and len(rows)}
+        clients = sorted(matched.clients.items())
+        each = [rising(wanted.rows, events.num_rows) for _, wanted in clients]
+        taken = iter(_taken(events, [*onwards.values(), *each]))
+        for neighbour, rows in onwards.items():
+            notes = matched.notes.get(neighbour)
+            told = None if notes is None else pa.RecordBatch.from_pydict(notes)
+            if told is not None and told.num_rows != len(rows):
+                raise ConfigurationError(f"{told.num_rows} notes are about {len(rows)} events; accepted are as many")
+            self.send(neighbour, m.Published(topic, next(taken), told))
         there = events.schema.names
-        for client, wanted in sorted(matched.clients.items()):
+        for (client, wanted), rows, chosen in zip(clients, each, taken, strict=True):
             columns = self.routes(topic).columns_for(client, wanted.names, there)
-            chosen, rows = events if columns is there else events.select(columns), wanted.rows
+            places = wanted.rows
             if events.num_rows > 1:
-                each, places = rising(rows, events.num_rows), np.empty(events.num_rows, np.int32)
-                places[each] = np.arange(len(each))
-                chosen, rows = _taken(chosen, each), places[rows]
-            self.send(client, m.Delivered(topic, chosen, tuple(wanted.names), wanted.ends, rows))
+                place_of = np.empty(events.num_rows, np.int32)
+                place_of[rows] = np.arange(len(rows))
+                places = place_of[wanted.rows]
+            asked_for = chosen if columns is there else chosen.select(columns)
+            self.send(client, m.Delivered(topic, asked_for, tuple(wanted.names), wanted.ends, places))
 
     def own_sub_send(self, topic: str, added: tuple[Demand, ...], neighbour: str, draft: Draft) -> None:
         draft.added += added
@@ -733,11 +735,19 @@ def _counts_of(message: m.Message) -> Counts:
     return "control", 1, message_bytes(message)
 
 
-def _taken(events: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
-    """Rows of a batch, without copying them if they lie side by side."""
-    if len(rows) == events.num_rows:
-        return events
-    if not len(rows):
-        return events.slice(0, 0)
-    first, last = int(rows[0]), int(rows[-1])
-    return events.slice(first, len(rows)) if last - first < len(rows) else events.take(pa.array(rows))
+def _taken(events: pa.RecordBatch, several: Sequence[RowNumbers]) -> list[pa.RecordBatch]:
+    """Rows of a batch, rising, for each of several receivers; those that do not lie side by side are copied at once."""
+    if events.num_rows == 1:
+        return [events] * len(several)
+    scattered = [rows for rows in several if len(rows) and rows[-1] - rows[0] >= len(rows)]
+    copied = events.take(pa.array(np.concatenate(scattered))) if scattered else events
+    found, first = [], 0
+    for rows in several:
+        if len(rows) == events.num_rows:
+            found.append(events)
+        elif not len(rows) or rows[-1] - rows[0] < len(rows):
+            found.append(events.slice(int(rows[0]) if len(rows) else 0, len(rows)))
+        else:
+            found.append(copied.slice(first, len(rows)))
+            first += len(rows)
+    return found

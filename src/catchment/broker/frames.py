@@ -486,8 +486,11 @@ class FrameReader:
         raise NotImplementedError(kind)
 
     def _batch(self, value: Any) -> pa.RecordBatch:
-        name, body = msgspec.convert(value, tuple[str, bytes])
-        schema = self.schemas.get(name)
+        match value:
+            case [str(name), bytes(body)]:
+                schema = self.schemas.get(name)
+            case _:
+                raise FrameError(f"its events are {str(value)[:40]!r}; accepted are the name of a schema and a body")
         if schema is None:
             raise FrameError(f"it has events of the schema {name[:40]!r}, which was not named before")
         try:

@@ -23,7 +23,7 @@ from catchment.matching import Matcher
 from catchment.matching.poset import Shift
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
-from catchment.model.schema import Schema
+from catchment.model.schema import Schema, Type
 
 __all__ = ["Before", "BySubscription", "Matched", "Routes", "RowNumbers", "combined", "rising"]
 
@@ -32,6 +32,7 @@ RowNumbers = npt.NDArray[np.int64]
 _WATCHED = "\0"
 """Whose filters are those of advice; no peer has this name."""
 _Who = tuple[str, Demand | str | tuple[str, int]]
+_ALWAYS_THERE = {"event_id": pa.string(), "ts": Type.TIMESTAMP.arrow}
 FEW_PAIRS = 32
 """Up to so many, Python's own lists are quicker than arrays."""
 _ENDS: Any = np.arange(1, FEW_PAIRS + 1, dtype=np.int32)
@@ -133,6 +134,10 @@ class Routes:
         self.watched: dict[tuple[str, int], Filter] = {}
         """Of advice, by its name and a number of its own, filters that are matched besides."""
         self._matcher = Matcher({}, schema)
+        self._matched_of: Counter[str] = Counter()
+        """How many filters are matched for each peer."""
+        self._of_events: tuple[pa.Schema, list[int]] | None = None
+        """The last columns of events, and the places of those that every event has."""
         self._order: _Order | None = None
         """Of the matcher's slots; None if they have changed."""
 
@@ -190,11 +195,15 @@ class Routes:
     def _begin_matching(self, who: _Who, demand: Demand) -> None:
         if not isinstance(demand, AskedQuestion):
             self._matcher.add(who, demand)
+            self._matched_of[who[0]] += 1
             self._order = None
 
     def _end_matching(self, who: _Who, demand: Demand) -> None:
         if not isinstance(demand, AskedQuestion):
             self._matcher.remove(who)
+            self._matched_of[who[0]] -= 1
+            if not self._matched_of[who[0]]:
+                del self._matched_of[who[0]]
             self._order = None
 
     def columns_for(self, client: str, names: Iterable[str], there: list[str]) -> list[str]:
@@ -259,8 +268,25 @@ class Routes:
 
     # -- events ---------------------------------------------------------------------------------------------------
 
+    def are_events(self, events: pa.RecordBatch) -> bool:
+        """Whether there are any, each with what every event has: an id and a time."""
+        schema = events.schema
+        if self._of_events is None or not self._of_events[0].equals(schema):
+            places = [schema.get_field_index(name) for name in _ALWAYS_THERE]
+            if any(
+                place < 0 or schema.field(place).type != kind
+                for place, kind in zip(places, _ALWAYS_THERE.values(), strict=True)
+            ):
+                return False
+            self._of_events = schema, places
+        return events.num_rows > 0 and not any(events.column(place).null_count for place in self._of_events[1])
+
     def match(self, events: pa.RecordBatch) -> Matched:
         rows, slots = self._matcher.match_slots(events)
+        if len(self._matched_of) == 1:
+            (peer,) = self._matched_of
+            if peer in self.demands:
+                return Matched({peer: rising(rows, events.num_rows)} if len(rows) else {})
         if len(slots) <= FEW_PAIRS:
             return self._few(rows, slots, events.num_rows)
         if self._order is None:
@@ -298,8 +324,6 @@ class Routes:
         return matched
 
     def _many(self, order: _Order, rows: Any, slots: Any, row_count: int) -> Matched:
-        if len(order.stretches) == 1 and order.stretches[0][0] in self.demands:
-            return Matched({order.stretches[0][0]: rising(rows, row_count)})
         matched = Matched()
         begin, end, rows = self._matcher.by_slot(rows, order.places[slots])
         begin, end = begin[0], end[0]
@@ -356,7 +380,7 @@ class _Order:
 
 
 def rising(rows: RowNumbers, row_count: int) -> RowNumbers:
-    """Rows of a batch, each once."""
+    """Some rows of a batch, each once."""
     is_there = np.zeros(row_count, np.bool_)
     is_there[rows] = True
     return is_there.nonzero()[0]
