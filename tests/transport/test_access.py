@@ -33,7 +33,7 @@ from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject, control_subject, input_stream, outbox_stream, steps_subject
 from catchment.transport.permissions import Certificates
 from catchment.transport.server import Server
-from catchment.transport.wire import AccessError, Connection, Message, open_connection
+from catchment.transport.wire import AccessError, Connection, Message, header_bytes, open_connection
 from tests.transport.conftest import SCHEMAS, Live, eventually, run
 from tests.transport.test_commands import COMMAND, TOML, line_with, started
 
@@ -144,6 +144,24 @@ def test_a_client_may_use_no_subject_but_its_own(guarded: Guarded, user: str) ->
             said = await refusal(connection, lambda subject=subject: connection.subscribe(subject, print))  # type: ignore[misc]
             assert said == f'Permissions Violation for Subscription to "{subject}"'
         await connection.close()
+
+    run(test())
+
+
+def test_a_publisher_may_post_on_the_plain_subjects_of_its_topics(guarded: Guarded) -> None:
+    async def test() -> None:
+        await guarded.started(("b1", "b2"))
+        async with guarded.connect("bob", broker="b2") as subscriber:
+            subscription = await subscriber.subscribe(ALL)
+            connection = await guarded.opened("ann")
+            stored = await connection.request("catchment.pub.b1.traffic", b'{"speed": 1.5}')
+            assert b'"seq"' in stored.data
+            assert (await anext(subscription))["speed"] == 1.5
+            # A subject that would be somebody else's inbox is nothing that a broker publishes to for her.
+            head = header_bytes({"Catchment-Reply": "$KV.catchment_leases.b1"})
+            await connection.request("catchment.pub.b1.traffic", b'{"speed": 2.5}', head=head)
+            assert (await anext(subscription))["speed"] == 2.5
+            await connection.close()
 
     run(test())
 
