@@ -23,6 +23,7 @@
     format = "overlay"
     server = "nats://host:4222"
     since = "2 hours"                       # or a time; else all that is kept
+    key = "operator.nk"                     # where access is controlled; and ca
 
     [history]                               # of a running overlay: what its brokers keep of what they have accepted
     keep = "7 days"
@@ -287,7 +288,7 @@ def _source(whole: Section, folder: Path, topics: Mapping[str, Schema], overlay:
         if kind == "generated":
             source: Source = _generated(section, overlay)
         elif kind == "overlay":
-            source = _from_overlay(section, topics)
+            source = _from_overlay(section, folder, topics)
         elif kind in RECORDED:
             path = section.required_text("path")
             source = Recorded(name=kind, folder=str(folder / path), brokers=_brokers_of(overlay, "publishers"))
@@ -314,7 +315,8 @@ def _generated(section: Section, overlay: Overlay | None) -> Generated:
     )
 
 
-def _from_overlay(section: Section, topics: Mapping[str, Schema]) -> FromOverlay:
+def _from_overlay(section: Section, folder: Path, topics: Mapping[str, Schema]) -> FromOverlay:
+    files = {name: section.text(name) for name in ("key", "ca")}
     since = section.raw("since")
     if since is not None:
         section.checked("since", lambda: since_us(since, 0))
@@ -324,6 +326,7 @@ def _from_overlay(section: Section, topics: Mapping[str, Schema]) -> FromOverlay
         since=since,
         max_rows_per_batch=section.number("max_rows_per_batch", least=1),
         fail_on_data_loss=section.flag("fail_on_data_loss", True),
+        **{name: str(folder / file) for name, file in files.items() if file is not None},
     )
 
 

@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from catchment.model.events import event_times_us
 from catchment.model.schema import Schema, Type
 from catchment.model.times import duration_us, since_us
 from catchment.pipeline.publications import Catalog
+from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.history import (
     NOTHING_RECORDED_US,
@@ -47,7 +49,7 @@ from catchment.transport.history import (
 )
 from catchment.transport.jetstream import JetStream, Reader, Stored
 from catchment.transport.names import history_stream, history_subject
-from catchment.transport.wire import open_connection
+from catchment.transport.wire import AccessError, Connection, open_connection
 
 __all__ = ["OverlayOptions", "OverlaySource", "first_whole_us", "publications_schema"]
 
@@ -74,12 +76,15 @@ class OverlayOptions:
     """Of a micro-batch, about: messages are not cut."""
     fail_on_data_loss: bool = True
     timeout_s: float = 30.0
+    credentials: Credentials = OPEN
+    """Where access is controlled, of an operator; the files are read where a task runs."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> OverlayOptions:
         """Read what a user has said; anything unknown or unreadable is a ConfigurationError."""
         options = {name.lower(): value for name, value in given.items()}
-        accepted = ("server", "topic", "topics", "since", "maxRowsPerBatch", "failOnDataLoss", "timeout")
+        files = ("key", "ca", "certificate")
+        accepted = ("server", "topic", "topics", "since", "maxRowsPerBatch", "failOnDataLoss", "timeout", *files)
         for name in options:
             if name not in {one.lower() for one in accepted}:
                 raise ConfigurationError(f"option {name!r} is unknown; accepted are {', '.join(accepted)}")
@@ -94,6 +99,7 @@ class OverlayOptions:
             max_rows=_number("maxRowsPerBatch", options.get("maxrowsperbatch", str(ROWS_PER_BATCH))),
             fail_on_data_loss=_flag("failOnDataLoss", options.get("failondataloss", "true")),
             timeout_s=duration_us(options.get("timeout", "30 seconds")) / 1e6,
+            credentials=Credentials(**{name: Path(options[name]) for name in files if name in options}),
         )
 
 
@@ -140,14 +146,19 @@ class _Session:
         """What a server answers, asked again while it is away, but not for ever."""
         return self._runner.run(self._ask(work))
 
+    async def _connected(self) -> Connection:
+        return await open_connection(self._options.server, "catchment on Spark", self._options.credentials)
+
     async def _ask(self, work: Callable[[JetStream], Awaitable[Found]]) -> Found:
         until_s = time.monotonic() + self._options.timeout_s
         while True:
             try:
                 if self._streams is None or self._streams.connection.is_lost:
                     self._streams = None
-                    self._streams = JetStream(await open_connection(self._options.server, "catchment on Spark"))
+                    self._streams = JetStream(await self._connected())
                 return await work(self._streams)
+            except AccessError:
+                raise
             except TransportError as error:
                 if self._streams is not None and not self._streams.connection.is_lost:
                     raise

@@ -161,6 +161,9 @@ class FromOverlay:
     """Leave out events before a time, or before a duration before now."""
     max_rows_per_batch: int | None = None
     fail_on_data_loss: bool = True
+    key: str | None = None
+    """The file of an operator's key, where access is controlled."""
+    ca: str | None = None
 
     @property
     def options(self) -> dict[str, str]:
@@ -171,6 +174,8 @@ class FromOverlay:
             "since": self.since,
             "maxRowsPerBatch": None if self.max_rows_per_batch is None else str(self.max_rows_per_batch),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            "key": self.key,
+            "ca": self.ca,
         }
         return {name: value for name, value in found.items() if value}
 
