@@ -295,6 +295,23 @@ def test_an_overlay_without_history_says_so(live: Callable[..., Live]) -> None:
     run(test())
 
 
+def test_what_foreign_publishers_post_is_recorded_too(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live(history=WEEK)
+        await overlay.start()
+        async with connect(overlay.url) as client:
+            await client.streams.store("catchment.pub.b1.traffic", b'{"speed": 7.0}')
+            subscription = await client.subscribe("SELECT speed FROM traffic", since=0)
+            assert [one["speed"] for one in await some(subscription, 1)] == [7.0]
+
+            async def is_recorded() -> bool:
+                return len(await recorded(client.streams, "b1")) == 1
+
+            await eventually(is_recorded)
+
+    run(test())
+
+
 @pytest.mark.parametrize("wrong", [{"keep_us": 0}, {"keep_us": 10**9, "bytes_max": 1}])
 def test_limits_of_a_history_are_checked(wrong: dict[str, int]) -> None:
     with pytest.raises(CatchmentError, match=r"a history .* accepted"):
