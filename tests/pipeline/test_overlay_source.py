@@ -18,12 +18,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from catchment import CatchmentError, OverlaySource, Subscription, connect, oracle
+from catchment import CatchmentError, OverlaySource, Subscription, connect, oracle, stream
 from catchment.app.config import load_configuration
 from catchment.app.running import run_job
 from catchment.lab.progress import Steps
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.oracle import differences
+from catchment.pipeline.sources import FromOverlay, open_stream
 from catchment.transport.history import HistoryGoneError, Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import history_stream
@@ -299,3 +300,35 @@ def test_a_server_that_comes_back_is_waited_for(overlay: Live) -> None:
     assert sum(batch.num_rows for batch in found) == 20
     back.run_until_complete(back.shutdown_default_executor())
     back.close()
+
+
+@pytest.mark.spark
+def test_windows_whose_beginning_is_dropped_are_left_out(spark: SparkSession, overlay: Live, tmp_path: Path) -> None:
+    publish(overlay, "b1", rows(0, 60))
+
+    async def purge() -> None:
+        connection = await open_connection(overlay.url, "test")
+        streams = JetStream(connection)
+        state = await streams.state(history_stream("b1"))
+        assert state is not None
+        await streams.purge(history_stream("b1"), state.last - 3)
+        await connection.close()
+
+    asyncio.run(purge())
+    opened = open_stream(spark, FromOverlay(server=overlay.url))
+    job = stream(
+        spark,
+        opened.publications,
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=[
+            Subscription("s", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '10 seconds', '5 seconds')")
+        ],
+        schema=SCHEMAS,
+        trigger="available now",
+        whole_from=opened.whole_from,
+    )
+    assert job.await_termination(DEADLINE_S)
+    job.end()
+    found = {row.window_start.timestamp(): row.value for row in job.notifications.collect()}
+    assert job.status()["events"] == 40
+    assert found == {20.0: 10.0, 25.0: 10.0, 30.0: 10.0, 35.0: 10.0, 40.0: 10.0, 45.0: 10.0, 50.0: 10.0, 55.0: 5.0}
