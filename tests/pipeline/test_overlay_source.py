@@ -83,11 +83,11 @@ def test_all_that_was_accepted_is_read_once_in_batches_of_the_size_that_is_asked
     def take(frame: DataFrame, number: int) -> None:
         sizes.append(frame.count())
 
-    stream = spark.readStream.format("catchment").option("server", overlay.url).option("maxRowsPerBatch", 40).load()
+    frame = spark.readStream.format("catchment").option("server", overlay.url).option("maxRowsPerBatch", 40).load()
     for more in (0, 7):
         if more:
             publish(overlay, "b2", rows(130, 130 + more))
-        query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c"))
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c"))
         query.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
     assert sum(sizes) == 137
     assert len(sizes) >= 4
@@ -315,14 +315,13 @@ def test_windows_whose_beginning_is_dropped_are_left_out(spark: SparkSession, ov
         await connection.close()
 
     asyncio.run(purge())
+    sql = "SELECT count(*) FROM traffic GROUP BY window(ts, '10 seconds', '5 seconds')"
     opened = open_stream(spark, FromOverlay(server=overlay.url))
     job = stream(
         spark,
         opened.publications,
         checkpoint=str(tmp_path / "checkpoint"),
-        subscriptions=[
-            Subscription("s", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '10 seconds', '5 seconds')")
-        ],
+        subscriptions=[Subscription("s", sql=sql)],
         schema=SCHEMAS,
         trigger="available now",
         whole_from=opened.whole_from,
