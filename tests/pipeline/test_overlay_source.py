@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -168,18 +167,16 @@ def test_both_planes_tell_the_same_also_of_a_job_that_was_killed(
     )
 
     def is_all_read() -> bool:
-        """Everything was read, and windows close although no broker says anything any more."""
+        """Everything was read, and windows have closed although b2 has never said anything."""
         assert time.monotonic() < deadline + DEADLINE_S
         try:
             counts = [len(written(results, name)) for name in ("deliveries", "notifications")]
         except (KeyError, OSError):
             # A folder is about to be written.
             return False
-        return counts == [len(expected.delivered), len(expected.lines)]
+        return counts[0] == len(expected.delivered) and counts[1] > len(expected.lines) // 2
 
-    job = load_configuration(file)
-    job = replace(job, options=replace(job.options, idle_after="1 second"))
-    ran = run_job(job, seconds=None, end=True, steps=Steps(), until=is_all_read, spark=spark)
+    ran = run_job(load_configuration(file), seconds=None, end=True, steps=Steps(), until=is_all_read, spark=spark)
     assert ran.status["dropped"] == ran.status["rejected"] == 0
     assert ran.status["events"] == len(sent)
     assert differences(expected, written(results, "notifications"), written(results, "deliveries")) == []
