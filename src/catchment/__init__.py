@@ -7,6 +7,7 @@ from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 from catchment.oracle import oracle
 from catchment.overlay import Overlay
+from catchment.pipeline.overlay_source import OverlaySource
 from catchment.pipeline.replay import Run, replay
 from catchment.pipeline.session import spark_session
 from catchment.pipeline.sinks import ConsoleSink, ParquetSink
@@ -21,6 +22,7 @@ __all__ = [
     "Job",
     "Matcher",
     "Overlay",
+    "OverlaySource",
     "ParquetSink",
     "Run",
     "Schema",

@@ -6,11 +6,14 @@ import pytest
 
 from catchment.app.asking import read_subscriptions
 from catchment.app.config import load_configuration
+from catchment.app.running import answered_here
+from catchment.app.serving import described
 from catchment.model.errors import CatchmentError
 from catchment.model.schema import Type
 from catchment.overlay.placement import Cost
 from catchment.pipeline.generated import Generated
-from catchment.pipeline.sources import Files, FromColumn, Recorded
+from catchment.pipeline.sources import Files, FromColumn, FromOverlay, Recorded
+from catchment.transport.history import Kept
 from catchment.workloads import debs14_links
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -239,3 +242,72 @@ def test_a_mistake_in_a_file_of_subscriptions_is_named(name: str, text: str, mes
         read_subscriptions(tmp_path / name)
     assert message in str(raised.value)
     assert str(tmp_path / name) in str(raised.value)
+
+
+OVERLAY_SOURCE = """
+[topics.weather]
+celsius = "float"
+
+[overlay]
+links = [["hill", "town"]]
+
+[[subscriptions]]
+name = "wind"
+at = "town"
+plane = "spark"
+sql = "SELECT max(celsius) FROM weather GROUP BY window(ts, '1 minute')"
+
+[[subscriptions]]
+name = "all"
+at = "hill"
+sql = "SELECT * FROM weather"
+
+[source]
+format = "overlay"
+server = "nats://127.0.0.1:4222"
+since = "2 hours"
+max_rows_per_batch = 500
+fail_on_data_loss = false
+
+[history]
+keep = "3 days"
+bytes_max = 50_000_000
+"""
+
+
+def test_a_running_overlay_is_a_source_and_each_subscription_has_a_plane(tmp_path: Path) -> None:
+    file = tmp_path / "overlay.toml"
+    file.write_text(OVERLAY_SOURCE)
+    job = load_configuration(file)
+    assert [one.plane for one in job.subscriptions] == ["spark", "brokers"]
+    assert [one.name for one in answered_here(job, job.subscriptions)] == ["wind"]
+    assert isinstance(job.source, FromOverlay)
+    assert job.source.options == {
+        "server": "nats://127.0.0.1:4222", "topics": "weather", "since": "2 hours", "maxRowsPerBatch": "500",
+        "failOnDataLoss": "false",
+    }  # fmt: skip
+    assert described(job).history == Kept(keep_us=3 * 86_400_000_000, bytes_max=50_000_000)
+    file.write_text(OVERLAY_SOURCE.partition("[history]")[0])
+    assert described(load_configuration(file)).history == Kept(keep_us=7 * 86_400_000_000)
+    file.write_text(OVERLAY_SOURCE.partition("[history]")[0].replace('plane = "spark"', ""))
+    assert described(load_configuration(file)).history is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('plane = "spark"', 'plane = "moon"'), "plane is 'moon'; accepted are 'brokers' and 'spark'"),
+        (('since = "2 hours"', 'since = "soon"'), "source.since: since is 'soon'; accepted are a time"),
+        (('server = "nats://127.0.0.1:4222"', ""), "source.server is missing"),
+        (('keep = "3 days"', 'keep = "soon"'), "history.keep is 'soon'; accepted is a duration"),
+        (('keep = "3 days"', 'keep = "0 days"'), "history: a history reaches back 0"),
+        (("bytes_max = 50_000_000", "bytes_max = 5"), "history: a history takes 5 bytes; accepted are 4000000 or more"),
+    ],
+)
+def test_a_mistake_about_a_running_overlay_is_named(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "overlay.toml"
+    file.write_text(OVERLAY_SOURCE.replace(*change))
+    with pytest.raises(CatchmentError) as raised:
+        load_configuration(file)
+    assert message in str(raised.value)
+    assert str(file) in str(raised.value)

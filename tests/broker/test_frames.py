@@ -28,6 +28,7 @@ from catchment.broker.messages import (
     Notified,
     Published,
     PublishEvents,
+    Recorded,
     Refused,
     RoomChanged,
     Subscribed,
@@ -109,11 +110,12 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(RoomChanged, st.booleans()),
     st.builds(AdviceMessage, NAMES, st.binary(max_size=12), NUMBERS),
     st.builds(Notified, answers()),
+    st.builds(Recorded, NUMBERS, st.integers(-(2**62), 2**62), NAMES, st.none() | batches(), NAMES),
 )
 
 
 def test_every_kind_of_message_is_drawn() -> None:
-    assert len(get_args(Message)) == 20
+    assert len(get_args(Message)) == 21
 
 
 def encode(*messages: Message, sender: str = "b1", after: int = 0, writer: FrameWriter | None = None) -> bytes:

@@ -12,6 +12,7 @@ from catchment.broker.aggregation import AggregationOptions
 from catchment.broker.gateway import GatewayOptions
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
+from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
@@ -45,7 +46,8 @@ class Live:
         of_brokers: Credentials = how.pop("of_brokers", OPEN)
         schemas = how.pop("schemas", SCHEMAS)
         gateway = GatewayOptions(lease_us=how.pop("gateway_lease_us", 30_000_000))
-        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), gateway)
+        history: Kept | None = how.pop("history", None)
+        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), gateway, history)
         self.brokers = {
             name: BrokerProcess(name, server.url, self.log, credentials=of_brokers, **self.options)
             for name in self.overlay.brokers

@@ -62,7 +62,8 @@ def be_broker(
         limits = Limits(**{"client_bytes_max": 256_000_000, **given.pop("limits", {})})
         broker = LiveBroker(
             name, description.neighbours(name), description.settings, description.advice, url,
-            options=LiveOptions(limits=limits, **given), credentials=credentials, report=report, at=killed_at(fault),
+            options=LiveOptions(limits=limits, history=description.history, **given), credentials=credentials,
+            report=report, at=killed_at(fault),
         )  # fmt: skip
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)
         await broker.run()

@@ -29,6 +29,7 @@ from catchment.model.errors import ConfigurationError
 from catchment.transport.access import BUCKET, Access
 from catchment.transport.client import Client, ClientDroppedError, RequestRefusedError
 from catchment.transport.credentials import OPEN, Credentials, new_seed, write_key
+from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject, control_subject, input_stream, outbox_stream, steps_subject
 from catchment.transport.permissions import Certificates
@@ -67,13 +68,13 @@ class Guarded:
     def connect(self, user: str, **options: Any) -> Any:
         return catchment.connect(self.server.url, key=self.of[user].key, **options)
 
-    async def started(self, *links: tuple[str, str]) -> Live:
+    async def started(self, *links: tuple[str, str], **how: Any) -> Live:
         root = await self.opened("root")
         await self.access.store(JetStream(root))
         await root.close()
         overlay = Live(
             self.server, self.folder, list(links), schemas=TOPICS, operator=self.of["root"],
-            of_brokers=self.of["brokers"],
+            of_brokers=self.of["brokers"], **how,
         )  # fmt: skip
         self.overlay = overlay
         await overlay.start()
@@ -283,6 +284,20 @@ def test_each_client_does_what_its_user_may_and_is_refused_the_rest(guarded: Gua
             assert (await anext(everything))["price"] == 3.0
             await ann.unadvertise("traffic")
             assert (await anext(values)).value == 1.0
+
+    run(test())
+
+
+def test_the_past_is_for_operators(guarded: Guarded) -> None:
+    async def test() -> None:
+        await guarded.started(history=Kept(keep_us=3_600_000_000))
+        async with guarded.connect("ann") as ann, guarded.connect("bob") as bob, guarded.connect("root") as root:
+            await ann.publish("traffic", {"speed": 1.0})
+            with pytest.raises(ConfigurationError, match="does not let 'bob' read histories; accepted is an operator"):
+                await bob.subscribe(ALL, since="1 hour")
+            assert (await anext(await root.subscribe(ALL, since="1 hour")))["speed"] == 1.0
+            options = {"server": guarded.server.url, "key": str(guarded.of["root"].key)}
+            assert "speed" in (await asyncio.to_thread(catchment.OverlaySource(options).schema)).names
 
     run(test())
 

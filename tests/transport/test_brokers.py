@@ -67,7 +67,9 @@ def test_a_process_that_does_not_hear_of_its_successor_fails_at_the_position_it_
         connection = await open_connection(server.url, "test")
         streams, failures = JetStream(connection), list[BaseException]()
         await create_input(streams, "b2")
-        old, new = (Link(streams, "b1", "b2", lambda: (1,), failures.append) for _ in range(2))
+        old, new = (
+            Link(streams, input_stream("b2"), link_subject("b2", "b1"), lambda: (1,), failures.append) for _ in range(2)
+        )
         await old.fence()
         old.start()
         old.put(Send("b2", (b"CF one",), 1, 5), [5])

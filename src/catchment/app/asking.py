@@ -19,8 +19,8 @@ from catchment.workloads import stock_subscriptions, traffic_subscriptions
 
 __all__ = ["DrawnSubscriptions", "read_subscriptions", "subscription_of"]
 
-_KEYS = ("name", "at", "sql")
-_NOTE = re.compile(r"^\s*--\s*(name|at)\s*:\s*(\S.*?)\s*$")
+_KEYS = ("name", "at", "sql", "plane")
+_NOTE = re.compile(r"^\s*--\s*(name|at|plane)\s*:\s*(\S.*?)\s*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +69,16 @@ def read_subscriptions(file: Path) -> list[Subscription]:
 
 
 def subscription_of(given: Mapping[str, Any], where: str) -> Subscription:
-    """A subscription from its name, broker and SQL; `where` it was written is part of every error."""
+    """A subscription from its name, broker, SQL and plane; `where` it was written is part of every error."""
     unknown = [key for key in given if key not in _KEYS]
     if unknown:
-        raise ConfigurationError(f"{where}: {', '.join(map(str, unknown))} is unknown; accepted are name, at, sql")
+        raise ConfigurationError(f"{where}: {', '.join(map(str, unknown))} is unknown; accepted are {', '.join(_KEYS)}")
     missing = [key for key in ("name", "sql") if not given.get(key)]
     if missing:
         raise ConfigurationError(f"{where}: {' and '.join(missing)} is missing; accepted are name, at, sql")
     try:
-        return Subscription(given["name"], given.get("at") or None, sql=given["sql"])
+        plane: Any = given.get("plane") or "brokers"
+        return Subscription(given["name"], given.get("at") or None, sql=given["sql"], plane=plane)
     except CatchmentError as error:
         raise type(error)(f"{where}: {error}") from None
 
@@ -120,7 +121,7 @@ def _csv(file: str, text: str) -> Iterator[Subscription]:
 
 
 def _sql(file: str, text: str) -> Iterator[Subscription]:
-    """Statements that end with a semicolon, each after the notes `-- name: …` and, in an overlay, `-- at: …`."""
+    """Statements that end with a semicolon, each after the note `-- name: …`; in an overlay also `at` and `plane`."""
     notes: dict[str, str] = {}
     statement: list[str] = []
     begun = 0

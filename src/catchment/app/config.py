@@ -10,6 +10,7 @@
     name = "slow"
     at = "b3"
     sql = "SELECT avg(speed) FROM traffic GROUP BY window(ts, '20 seconds', '2 seconds')"
+    plane = "spark"                         # in a running overlay: who answers; else "brokers"
 
     [source]                                # "parquet" | "csv" | "json" | "generated" | "aarhus" | "yahoo" | "flights"
     format = "csv"
@@ -17,6 +18,16 @@
     event_id = "id"                         # the column that holds it; so for ts
     topic = "traffic"                       # of all rows, or { column = "kind" }; so for broker
     columns = { speed = "avgSpeed" }        # attributes with another name in the file
+
+    [source]                                # of a running overlay: what its brokers have accepted
+    format = "overlay"
+    server = "nats://host:4222"
+    since = "2 hours"                       # or a time; else all that is kept
+    key = "operator.nk"                     # where access is controlled; and ca
+
+    [history]                               # of a running overlay: what its brokers keep of what they have accepted
+    keep = "7 days"
+    bytes_max = 10_000_000_000              # of each broker; else no limit
 
     [sink]
     format = "parquet"                      # or "console"
@@ -42,11 +53,12 @@ from catchment.app.settings import Section, read_toml
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.subscription import Subscription
-from catchment.model.times import duration_us, microseconds
+from catchment.model.times import duration_us, microseconds, since_us
 from catchment.overlay import Overlay
 from catchment.overlay.placement import MESSAGES, PLACEMENTS, Cost
 from catchment.pipeline.generated import WORKLOADS, Generated
-from catchment.pipeline.sources import FORMATS, RECORDED, Files, FromColumn, Recorded, Source
+from catchment.pipeline.sources import FORMATS, RECORDED, Files, FromColumn, FromOverlay, Recorded, Source
+from catchment.transport.history import Kept
 from catchment.workloads import debs14_links
 
 __all__ = ["Configuration", "Options", "SinkOptions", "attributes_of", "load_configuration"]
@@ -93,6 +105,8 @@ class Configuration:
     """Where the subscriptions came from, if that was a file, which `run` then watches."""
     drawn: DrawnSubscriptions | None = None
     source: Source | None = None
+    history: Kept | None = None
+    """How much brokers keep of what they accept; None if the file does not say."""
     sink: SinkOptions = field(default_factory=SinkOptions)
     options: Options = field(default_factory=Options)
 
@@ -148,6 +162,7 @@ def load_configuration(file: Path) -> Configuration:
         source=source,
         sink=_sink(whole, folder),
         options=_options(whole, folder),
+        history=_history(whole),
     )
     whole.done()
     return configuration.check()
@@ -267,11 +282,13 @@ def _source(whole: Section, folder: Path, topics: Mapping[str, Schema], overlay:
     section = whole.table("source")
     if section is None:
         return None
-    accepted = (*FORMATS, "generated", *RECORDED)
+    accepted = (*FORMATS, "generated", "overlay", *RECORDED)
     kind = section.choice("format", accepted, "")
     try:
         if kind == "generated":
             source: Source = _generated(section, overlay)
+        elif kind == "overlay":
+            source = _from_overlay(section, folder, topics)
         elif kind in RECORDED:
             path = section.required_text("path")
             source = Recorded(name=kind, folder=str(folder / path), brokers=_brokers_of(overlay, "publishers"))
@@ -296,6 +313,33 @@ def _generated(section: Section, overlay: Overlay | None) -> Generated:
         brokers=_brokers_of(overlay, "publishers"),
         **chosen,
     )
+
+
+def _from_overlay(section: Section, folder: Path, topics: Mapping[str, Schema]) -> FromOverlay:
+    files = {name: section.text(name) for name in ("key", "ca")}
+    since = section.raw("since")
+    if since is not None:
+        section.checked("since", lambda: since_us(since, 0))
+    return FromOverlay(
+        server=section.required_text("server"),
+        topics=tuple(topics),
+        since=since,
+        max_rows_per_batch=section.number("max_rows_per_batch", least=1),
+        fail_on_data_loss=section.flag("fail_on_data_loss", True),
+        **{name: str(folder / file) for name, file in files.items() if file is not None},
+    )
+
+
+def _history(whole: Section) -> Kept | None:
+    section = whole.table("history")
+    if section is None:
+        return None
+    keep, bytes_max = _duration(section, "keep", "7 days"), section.number("bytes_max", least=1)
+    section.done()
+    try:
+        return Kept(keep_us=duration_us(keep), bytes_max=-1 if bytes_max is None else bytes_max)
+    except CatchmentError as error:
+        raise type(error)(f"{whole.file}: history: {error}") from None
 
 
 def _files(section: Section, kind: str, folder: Path, topics: Mapping[str, Schema], overlay: Overlay | None) -> Files:

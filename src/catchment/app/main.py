@@ -380,6 +380,7 @@ def subscribe(
     name: Annotated[str | None, typer.Option(help="Of the subscription.")] = None,
     durable: Annotated[str | None, typer.Option(help="A client's name, for whom all is collected while away.")] = None,
     count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+    since: Annotated[str | None, typer.Option(help="Begin at a time, or so long ago: '2 hours'.")] = None,
     key: KeyOption = None,
     ca: CaOption = None,
     client_certificate: CertificateOption = None,
@@ -391,7 +392,7 @@ def subscribe(
     if durable is not None and name is None:
         raise ConfigurationError("--durable is given without --name; accepted is a name under which it is asked again")
     credentials = _credentials(key, ca, client_certificate)
-    subscribe_lines(sql, server, at, name=name, durable=durable, count=count, credentials=credentials)
+    subscribe_lines(sql, server, at, name=name, durable=durable, count=count, since=since, credentials=credentials)
 
 
 SizesOption = Annotated[list[int] | None, typer.Option("--size", min=1, help="How many; may be given several times.")]

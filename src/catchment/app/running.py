@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from catchment.model.subscription import Subscription
 from catchment.model.times import timestamp_text
 from catchment.pipeline.quarantine import Quarantine, store_aside
 from catchment.pipeline.sinks import ConsoleSink, ParquetSink
-from catchment.pipeline.sources import Files, Source, open_batch, open_stream
+from catchment.pipeline.sources import Files, FromOverlay, Source, open_batch, open_stream
 from catchment.pipeline.stream import Job, stream
 from catchment.pipeline.topics import absent_topics
 
@@ -47,6 +47,13 @@ class Ran:
     results: str | None
     changes: list[str]
     """Subscriptions that came and went while it ran."""
+
+
+def answered_here(job: Configuration, subscriptions: Iterable[Subscription]) -> list[Subscription]:
+    """Those that a Spark job answers: over a running overlay, not those that its brokers do."""
+    if not isinstance(job.source, FromOverlay):
+        return list(subscriptions)
+    return [one for one in subscriptions if one.plane == "spark"]
 
 
 class Watched:
@@ -75,7 +82,7 @@ class Watched:
         if stamp is None or stamp == self._seen:
             return []
         self._seen = stamp
-        wanted = {one.name: one for one in read_subscriptions(self._file)}
+        wanted = {one.name: one for one in answered_here(self._job, read_subscriptions(self._file))}
         for one in wanted.values():
             self._job.check_subscription(one)
         gone = [one for name, one in self._known.items() if wanted.get(name) != one]
@@ -125,7 +132,11 @@ def run_job(
     written = {"the results": job.sink.path, "the checkpoint": options.checkpoint}
     for what, path in written.items():
         require_local_folder(path, what, options.master)
-    subscriptions = job.drawn.draw() if job.drawn is not None else list(job.subscriptions)
+    subscriptions = job.drawn.draw() if job.drawn is not None else answered_here(job, job.subscriptions)
+    if job.subscriptions and not subscriptions and job.subscriptions_file is None:
+        raise ConfigurationError(
+            f'{job.file}: brokers answer all subscriptions; run answers those with plane = "spark", and up the others'
+        )
     if spark is None:
         with steps.step("Spark started"):
             spark = catchment.spark_session("catchment run", master=options.master)
@@ -153,6 +164,7 @@ def run_job(
             idle_after=options.idle_after,
             sampling_period=options.sampling_period,
             cost=options.cost,
+            whole_from=opened.whole_from,
         )
     aside: Quarantine | None = None
     if opened.quarantined is not None:

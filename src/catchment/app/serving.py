@@ -28,18 +28,21 @@ from catchment.overlay import Overlay
 from catchment.transport.client import Client
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
+from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
 from catchment.transport.permissions import Certificates
 from catchment.transport.publishing import PublishedRows
 from catchment.transport.rows import event_of_line, shown_row
-from catchment.transport.running import LiveBroker
+from catchment.transport.running import LiveBroker, LiveOptions
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 
 __all__ = ["broker_forever", "described", "publish_lines", "subscribe_lines", "up"]
 
 STOP_S = 20.0
+KEPT = "7 days"
+"""How far histories reach back where a subscription needs them, and the file does not say."""
 WATCH_S = 0.2
 READ_BYTES = 1 << 18
 NO_PORTS = Ports()
@@ -61,7 +64,10 @@ def described(job: Configuration) -> Description:
         cost=options.cost,
     )
     gateway = GatewayOptions(lease_us=duration_us(options.gateway_lease))
-    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how, gateway)
+    history = job.history
+    if history is None and any(one.plane == "spark" for one in job.subscriptions):
+        history = Kept(keep_us=duration_us(KEPT))
+    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how, gateway, history)
 
 
 async def stored_description(url: str, described: Description | None, credentials: Credentials) -> Description:
@@ -91,6 +97,7 @@ async def run_brokers(
             described.settings,
             described.advice,
             url,
+            options=LiveOptions(history=described.history),
             credentials=credentials,
             report=_prefixed(report, name),
         )
@@ -241,7 +248,8 @@ async def _subscriptions(
 
     async def begin() -> None:
         for broker in found.brokers:
-            asked = [one for one in subscriptions if (one.at or found.brokers[0]) == broker]
+            here = [one for one in subscriptions if one.plane == "brokers"]
+            asked = [one for one in here if (one.at or found.brokers[0]) == broker]
             client = clients[broker] = await Client(url, broker=broker, credentials=credentials).open()
             for one in asked:
                 subscription = await client.subscribe(one.sql, name=one.name)
@@ -338,6 +346,7 @@ def subscribe_lines(
     name: str | None,
     durable: str | None,
     count: int | None,
+    since: str | None = None,
     credentials: Credentials = OPEN,
 ) -> None:
     """Print what a subscription brings as JSON lines, until Ctrl-C or so many."""
@@ -348,7 +357,7 @@ def subscribe_lines(
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         client = await Client(url, broker=at, name=durable, durable=durable is not None, credentials=credentials).open()
         try:
-            subscription = await client.subscribe(sql, name=name)
+            subscription = await client.subscribe(sql, name=name, since=since)
             sys.stderr.write("subscribed\n")
             sys.stderr.flush()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import CatchmentError, ConfigurationError
 
 __all__ = ["Section", "read_toml"]
 
@@ -72,6 +72,13 @@ class Section:
         if value not in accepted:
             self.refuse(key, " or ".join(f'"{one}"' for one in accepted))
         return str(value)
+
+    def checked(self, key: str, read: Callable[[], object]) -> None:
+        """Refuse the value of a key that does not read, with what is said about it."""
+        try:
+            read()
+        except CatchmentError as error:
+            raise ConfigurationError(f"{self.file}: {self.name_of(key)}: {error}") from None
 
     def number(self, key: str, default: int | None = None, *, least: int = 0) -> int | None:
         value = self._typed(key, int)

@@ -41,6 +41,7 @@ from catchment.broker.demands import AskedQuestion, Demand
 from catchment.broker.frames import MESSAGE_BYTES_MAX, carried, require_forwardable
 from catchment.broker.inputs import Post
 from catchment.broker.limits import shortened
+from catchment.broker.peers import HISTORY
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError, require_type
 from catchment.model.filter import Filter
@@ -199,6 +200,11 @@ class At:
         message = m.Published(topic, events, pa.RecordBatch.from_pydict(columns))
         require_forwardable(events, message.notes)
         self.asked.append(partial(self._here.send, neighbour, message))
+
+    def record(self, message: m.Recorded) -> None:
+        """Store events or a mark in this broker's history."""
+        require_type("what is recorded", message, m.Recorded)
+        self.asked.append(partial(self._here.send, HISTORY, message))
 
     def watch(self, topic: str, number: int, condition: Filter) -> None:
         """Match a filter of this advice besides; `Matched.watched` of its name tells the rows and numbers.

@@ -60,7 +60,7 @@ from catchment.broker.inputs import (
 )
 from catchment.broker.joining import Joined, JoinedMessage
 from catchment.broker.limits import require_name, shortened
-from catchment.broker.peers import HERE, Peer
+from catchment.broker.peers import HERE, HISTORY, Peer
 from catchment.broker.rights import losers
 from catchment.broker.routing import Before, Matched, Routes, RowNumbers, combined, rising
 from catchment.broker.summaries import SUMMARIES
@@ -139,6 +139,8 @@ class Broker:
         self._guard, self.coder = Guard(self), BatchCoder()
         self.counters: Counter[str] = Counter()
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
+        self.history = Peer(writer=FrameWriter(is_remembered=False))
+        """What is recorded here, for whoever reads it later."""
         self.clients: set[str] = set()
         self.topics: dict[str, Routes] = {}
         self.subscribed: dict[tuple[str, str], KnownSubscription] = {}
@@ -298,7 +300,7 @@ class Broker:
         while self._outgoing:
             outgoing, self._outgoing = self._outgoing, {}
             for name, messages in sorted(outgoing.items()):
-                peer = self.peers.get(name) or self._leaving.pop(name, None)
+                peer = self.history if name == HISTORY else self.peers.get(name) or self._leaving.pop(name, None)
                 if peer is not None:
                     frames = self._guard.frames(name, peer, messages, peer.sent)
                     found.setdefault(name, (peer.sent + 1, []))[1].extend(frames)

@@ -32,9 +32,11 @@ from catchment.broker.messages import (
     Notified,
     Published,
     PublishEvents,
+    Recorded,
     Subscribed,
 )
 from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
+from catchment.model.events import event_times_us
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
 
@@ -190,6 +192,8 @@ class FrameWriter:
 
     named: frozenset[str] = frozenset()
     """The schemas that the receiver knows."""
+    is_remembered: bool = True
+    """Whether a receiver remembers them; else each frame names all that it uses, and can be read alone."""
     _coder: BatchCoder = field(default_factory=BatchCoder)
     _fresh: dict[str, bytes] = field(default_factory=dict)
     """Schemas that the next frame has to name."""
@@ -245,18 +249,20 @@ class FrameWriter:
                 self._encoder.encode_into(envelope, self._buffer, len(HEAD))
             if len(self._buffer) <= FRAME_BYTES_MAX:
                 self._named()
+                self._fresh = {}
                 return [bytes(self._buffer)]
         found: list[bytes] = []
         for bodies in self._packed(travelling):
             envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
             self._encoder.encode_into(envelope, self._buffer, len(HEAD))
             found.append(bytes(self._buffer))
+        self._fresh = {}
         return found
 
     def _named(self) -> dict[str, bytes]:
         """Take the schemas that the next frame has to name."""
         fresh = self._fresh
-        if fresh:
+        if fresh and self.is_remembered:
             self.named, self._fresh = self.named | fresh.keys(), {}
         return fresh
 
@@ -308,6 +314,14 @@ def _halves(message: Message) -> Sequence[Message]:
         wanted, middle = message.wanted, message.names[len(message.names) // 2]
         parts = [{name: rows for name, rows in wanted.items() if (name < middle) is first} for first in (True, False)]
         return [Delivered.of(message.topic, message.events, one) for one in parts]
+    if isinstance(message, Recorded) and message.events is not None and message.events.num_rows > 1:
+        half = message.events.num_rows // 2
+        first, second = message.events.slice(0, half), message.events.slice(half)
+        latest_us = max(message.latest_us, int(event_times_us(first).max()))
+        return (
+            Recorded(message.number, message.latest_us, message.topic, first),
+            Recorded(message.number + half, latest_us, message.topic, second),
+        )
     if not isinstance(message, (Published, Delivered)) or message.events.num_rows < 2:
         raise FrameError(
             f"a message does not fit into a frame of {FRAME_BYTES_MAX} bytes: {str(message)[:100]}; "

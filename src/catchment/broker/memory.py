@@ -85,6 +85,7 @@ def freeze(broker: Broker) -> Snapshot:
         "rights": _saved_rights(broker),
         "counters": dict(broker.counters),
         "peers": {name: peer.saved() for name, peer in broker.peers.items()},
+        "recorded": broker.history.sent,
         "clients": frozenset(broker.clients),
         "subscribed": dict(broker.subscribed),
         "confirmations": broker.confirmations.saved(),
@@ -123,6 +124,7 @@ def restored(
         broker.rights = {owner: Allowed(*map(_topics, both)) for owner, both in saved["rights"].items()}
     broker.counters = Counter(saved["counters"])
     broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
+    broker.history.sent = saved["recorded"]
     broker.clients = set(saved["clients"])
     broker.subscribed = {key: KnownSubscription(*known) for key, known in saved["subscribed"].items()}
     broker.confirmations.restore(saved["confirmations"])

@@ -3,6 +3,7 @@
     client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents AdvanceTime AskAdvice
     broker ─► client     Acknowledged Refused Delivered Notified Informed Dropped
     broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed RoomChanged AdviceMessage
+    broker ─► history    Recorded
 
 Rule 1: messages are frozen values; `str` of one is a line of a trace.
 Rule 2: what an advice adds to a message travels under the advice's name, and nobody else reads it.
@@ -38,6 +39,7 @@ __all__ = [
     "Notified",
     "PublishEvents",
     "Published",
+    "Recorded",
     "Refused",
     "RoomChanged",
     "SubscribeTo",
@@ -307,6 +309,25 @@ class AdviceMessage(_Message, frozen=True):
         return f"TELL {self.advice} {_readable(self.body)}"
 
 
+# -- broker to its history --------------------------------------------------------------------------------------------
+
+
+class Recorded(_Message, frozen=True):
+    """Events that a broker has accepted from its clients, or a mark that a client has asked for."""
+
+    number: int
+    """How many events were recorded before."""
+    latest_us: int
+    """The latest time of all that were; `NEVER` if there were none."""
+    topic: str = ""
+    events: pa.RecordBatch | None = None
+    mark: str = ""
+    """Every event that was accepted before the mark was asked for is recorded before it, and no other."""
+
+    def __str__(self) -> str:
+        return f"record mark {self.mark}" if self.events is None else f"record {self.topic} {_ids(self.events)}"
+
+
 ForClient = Acknowledged | Refused | Delivered | Notified | Informed
 """What a broker says to a client that is there."""
 
@@ -314,6 +335,7 @@ Message = (
     AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents | AdvanceTime | AskAdvice
     | ForClient | Dropped
     | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | AdviceMessage
+    | Recorded
 )  # fmt: skip
 
 

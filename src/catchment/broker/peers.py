@@ -8,10 +8,12 @@ from typing import Any
 from catchment.broker.frames import Envelope, FrameReader, FrameWriter
 from catchment.broker.inputs import TAKEN, Outcome
 
-__all__ = ["HERE", "Peer"]
+__all__ = ["HERE", "HISTORY", "Peer"]
 
 HERE = ""
 """The side of a broker's own clients; no neighbour is named so."""
+HISTORY = "\x1fhistory"
+"""The receiver of what a broker records; nobody else has a control character in its name."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from catchment.model.subscription import Aggregate, Output, Query
 from catchment.model.times import duration_us
 from catchment.model.window import Window
 
-__all__ = ["parse_query"]
+__all__ = ["also_selecting", "parse_query"]
 
 _ONE_OR_MORE = Constraint.compare(">=", 1)
 
@@ -77,6 +77,13 @@ def parse_query(text: str, schema: Schema | None = None) -> Query:
     if having is not None:
         _refuse("HAVING without GROUP BY window(…)")
     return Query(topic.name, condition, columns=_columns(select), texts=tuple(sorted(reader.texts)))
+
+
+def also_selecting(text: str, column: str) -> str:
+    """The SQL of a regular subscription that selects columns, with one column more."""
+    tokens = SubscriptionSql().tokenize(text)
+    begin = next(token.start for token in tokens if token.token_type.name == "FROM")
+    return f"{text[:begin].rstrip()}, {column} {text[begin:]}"
 
 
 _WRITTEN = "written"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from catchment.model.errors import CatchmentError, ConfigurationError, SubscriptionError, require_type
 from catchment.model.filter import Filter
@@ -14,7 +14,10 @@ from catchment.model.schema import RESERVED_COLUMNS, TYPES_ACCEPTED, Schema, Typ
 from catchment.model.states import REAL_TOTAL
 from catchment.model.window import Window
 
-__all__ = ["Aggregate", "Output", "Query", "Subscription", "listed"]
+__all__ = ["Aggregate", "Output", "Plane", "Query", "Subscription", "listed"]
+
+Plane = Literal["brokers", "spark"]
+PLANES: tuple[Plane, ...] = ("brokers", "spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ class Subscription:
     at: str | None = None
     """The edge broker; None where there is no overlay."""
     sql: str = field(kw_only=True)
+    plane: Plane = field(default="brokers", kw_only=True)
+    """Who answers it in a running overlay: its brokers, or a Spark job over their histories."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -143,6 +148,10 @@ class Subscription:
             )
         if not isinstance(self.sql, str):
             raise SubscriptionError(f"subscription {self.name!r} asks {self.sql!r}; accepted is a string of SQL")
+        if self.plane not in PLANES:
+            raise SubscriptionError(
+                f"subscription {self.name!r}: plane is {self.plane!r}; accepted are {' and '.join(map(repr, PLANES))}"
+            )
         _ = self.query
 
     @cached_property
@@ -184,7 +193,7 @@ class Subscription:
         return parse_query(self.sql, replace(full, attributes=known))
 
     def __getstate__(self) -> dict[str, object]:
-        return {"name": self.name, "at": self.at, "sql": self.sql}
+        return {"name": self.name, "at": self.at, "sql": self.sql, "plane": self.plane}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

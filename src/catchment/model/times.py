@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 
-from catchment.model.errors import EventError, SubscriptionError
+from catchment.model.errors import ConfigurationError, EventError, SubscriptionError
 
 __all__ = [
     "TIME_MAX_US",
@@ -15,6 +15,7 @@ __all__ = [
     "has_offset",
     "is_plain_date",
     "microseconds",
+    "since_us",
     "timestamp_text",
 ]
 
@@ -107,6 +108,27 @@ def date_us(text: str) -> int:
         return microseconds(date(year, month, day))
     except ValueError:
         raise EventError(f"{text!r} is no date; accepted are dates like '2014-08-11'") from None
+
+
+def since_us(given: object, now_us: int) -> int:
+    """The moment that a time means, or a duration before now: `2014-08-11 07:30:00`, `2 hours`."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    if isinstance(given, (date, datetime)):
+        return microseconds(given)
+    if isinstance(given, str):
+        try:
+            return microseconds(given)
+        except EventError:
+            pass
+        try:
+            return now_us - duration_us(given)
+        except SubscriptionError:
+            pass
+    raise ConfigurationError(
+        f"since is {given!r}; accepted are a time as '2014-08-11 07:30:00' or a datetime, microseconds, "
+        "or a duration before now as '2 hours'"
+    )
 
 
 def timestamp_text(moment_us: int) -> str:

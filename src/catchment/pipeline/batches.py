@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -102,6 +103,7 @@ class MicroBatches:
     deduplicate: bool
     sink: Sink
     resumed_us: int
+    whole_from: Callable[[], int | None] | None = None
 
     def __post_init__(self) -> None:
         self._compiled: tuple[object, Plan, SentPlan] | None = None
@@ -152,7 +154,8 @@ class MicroBatches:
         self.journal.check_live(before)
         steps = before.steps
         if before.version < pin.version:
-            since_us = None if before.latest_us is None else before.latest_us + 1
+            known_us = () if before.latest_us is None else (before.latest_us + 1,)
+            since_us = max((*self._whole_from_us(steps), *known_us), default=None)
             steps = (*steps, Step(pin.version, batch, since_us))
         plan, sent_plan = self._plan(pin.version, Ledger(batch=batch, steps=steps))
         folder = f"batch={batch}"
@@ -201,6 +204,13 @@ class MicroBatches:
             self.last = after
             self.progressed.notify_all()
         self._warn_of_drops(batch, heard, late)
+
+    def _whole_from_us(self, steps: tuple[Step, ...]) -> tuple[int, ...]:
+        """From when on the publications are whole, if not from the first: as the first batch was told."""
+        if steps:
+            return () if steps[0].since_us is None else (steps[0].since_us,)
+        found = None if self.whole_from is None else self.whole_from()
+        return () if found is None else (found,)
 
     def _warn_of_drops(self, batch: int, heard: dict[str, tuple[int, int]], late: dict[str, int]) -> None:
         """Name the brokers much of whose events were dropped, each once in a while."""

@@ -7,6 +7,7 @@ read twice; in exchange neither query can lose or repeat a row because of the ot
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ class Opened:
     """Rows of QUARANTINE_SCHEMA; None where every row of the format is an event."""
     rows: DataFrame | None = None
     """What both were split from, where they were."""
+    whole_from: Callable[[], int | None] | None = None
+    """Of a stream whose beginning may be gone, says from which time on no event is missing; None is from the first."""
 
     def persist(self) -> Opened:
         """The same, kept in memory or on disk, so that a row is read once for both and for every use of them."""

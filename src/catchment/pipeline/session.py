@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from catchment.model.errors import ConfigurationError
 from catchment.pipeline.folders import private_folder, temporary_folder
 from catchment.pipeline.java import prepare_java
+from catchment.pipeline.overlay_source import OverlaySource
 
 __all__ = ["spark_session"]
 
@@ -57,6 +58,7 @@ def spark_session(
     if handler not in (None, signal.default_int_handler) and threading.current_thread() is threading.main_thread():
         # Spark puts one of its own in the place of whatever a program does at Ctrl-C.
         signal.signal(signal.SIGINT, handler)
+    session.dataSource.register(OverlaySource)
     return session
 
 

@@ -3,6 +3,7 @@
 Files      Parquet, CSV with a header, JSON lines: a file, a glob, or a folder, which may grow
 Generated  made-up traffic or stock, by seed
 Recorded   the public data sets whose formats we know
+FromOverlay   what the brokers of a running overlay have accepted
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from pyspark.sql.types import StructType
 from catchment.model.errors import ConfigurationError, EventError
 from catchment.model.rendering import name_sql
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
+from catchment.model.times import timestamp_text
 from catchment.pipeline.columns import map_in_arrow
 from catchment.pipeline.generated import Generated, generated_batch, generated_stream
+from catchment.pipeline.overlay_source import OverlayOptions, OverlaySource, first_whole_us
 from catchment.pipeline.parsing import Field, Layout, parse_lines
 from catchment.pipeline.publications import Catalog
 from catchment.pipeline.quarantine import Opened, nothing_aside, split
@@ -38,7 +41,17 @@ from catchment.workloads import (
     load_traffic,
 )
 
-__all__ = ["FORMATS", "RECORDED", "Files", "FromColumn", "Recorded", "Source", "open_batch", "open_stream"]
+__all__ = [
+    "FORMATS",
+    "RECORDED",
+    "Files",
+    "FromColumn",
+    "FromOverlay",
+    "Recorded",
+    "Source",
+    "open_batch",
+    "open_stream",
+]
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: tuple[FileFormat, ...] = ("parquet", "csv", "json")
@@ -136,7 +149,38 @@ RECORDED: dict[str, tuple[str, Schema, object]] = {
 }
 """Topic, schema and loader of each data set: road sensors of Aarhus, Yahoo! Finance quotes, reports on flights."""
 
-Source = Files | Generated | Recorded
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromOverlay:
+    """What the brokers of a running overlay have accepted, as far back as they keep it."""
+
+    server: str
+    topics: tuple[str, ...] = ()
+    """None are all."""
+    since: str | None = None
+    """Leave out events before a time, or before a duration before now."""
+    max_rows_per_batch: int | None = None
+    fail_on_data_loss: bool = True
+    key: str | None = None
+    """The file of an operator's key, where access is controlled."""
+    ca: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What Spark is told."""
+        found = {
+            "server": self.server,
+            "topics": ",".join(self.topics),
+            "since": self.since,
+            "maxRowsPerBatch": None if self.max_rows_per_batch is None else str(self.max_rows_per_batch),
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            "key": self.key,
+            "ca": self.ca,
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+Source = Files | Generated | Recorded | FromOverlay
 
 
 def open_batch(spark: SparkSession, source: Source, *, rows_max: int | None = None) -> Opened:
@@ -151,6 +195,10 @@ def open_batch(spark: SparkSession, source: Source, *, rows_max: int | None = No
         aside = loaded.rejected if loaded.rejected.num_rows else None
         kept = nothing_aside(spark) if aside is None else spark.createDataFrame(aside)
         return Opened(spark.createDataFrame(loaded.events), kept)
+    if isinstance(source, FromOverlay):
+        spark.dataSource.register(OverlaySource)
+        frame = spark.read.format("catchment").options(**source.options).load()
+        return Opened(frame if rows_max is None else frame.limit(rows_max), nothing_aside(spark))
     if source.format == "parquet":
         frame = _mapped_columns(_listed(spark, source), source)
         return Opened(frame if rows_max is None else frame.limit(rows_max), nothing_aside(spark))
@@ -166,6 +214,13 @@ def open_stream(spark: SparkSession, source: Source) -> Opened:
         raise ConfigurationError(
             f"the data set {source.name!r} has an end; accepted for a stream are files or generated"
         )
+    if isinstance(source, FromOverlay):
+        # Read once, so that "2 hours" before now is the same time for all who ask.
+        asked = OverlayOptions.of(source.options)
+        spark.dataSource.register(OverlaySource)
+        since = {} if asked.since_us is None else {"since": timestamp_text(asked.since_us)}
+        frame = spark.readStream.format("catchment").options(**{**source.options, **since}).load()
+        return Opened(frame, None, whole_from=partial(first_whole_us, asked))
     options = {} if source.max_files_per_trigger is None else {"maxFilesPerTrigger": source.max_files_per_trigger}
     reader = spark.readStream.options(**options)
     try:

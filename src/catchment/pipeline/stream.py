@@ -61,6 +61,7 @@ def stream(
     idle_after: str | None = "2 minutes",
     sampling_period: str = "2 seconds",
     cost: Cost = MESSAGES,
+    whole_from: Callable[[], int | None] | None = None,
 ) -> Job:
     """Start answering subscriptions over a streaming DataFrame of publications, or go on where `checkpoint` left off.
 
@@ -69,7 +70,8 @@ def stream(
     twice as long as it usually is, no longer holds back the watermark.
     Without a `sink`, results are Parquet below the checkpoint. `placement` is a name, or a class of
     `catchment.overlay.placement.Placement`. An adaptive one thinks again every `sampling_period` of event time, and
-    weighs messages by `cost`; what it has learned is part of the checkpoint.
+    weighs messages by `cost`; what it has learned is part of the checkpoint. `whole_from` is asked in the first batch
+    from which time on, in microseconds, the publications are whole: windows that begin earlier are left out.
     Called on the driver; returns while the job runs.
     """
     check_arguments(publications, overlay)
@@ -115,6 +117,7 @@ def stream(
             deduplicate=deduplicate,
             sink=results,
             resumed_us=now_us(),
+            whole_from=whole_from,
         )
         work.prepare()
         prepare_workers(spark.sparkContext)

@@ -102,8 +102,8 @@ class BlockingClient:
     def advance_time(self, topic: str, time_us: int) -> None:
         self._wait(self._inner.advance_time(topic, time_us))
 
-    def subscribe(self, sql: str, *, name: str | None = None) -> BlockingSubscription:
-        return BlockingSubscription(self, self._wait(self._inner.subscribe(sql, name=name)))
+    def subscribe(self, sql: str, *, name: str | None = None, since: object = None) -> BlockingSubscription:
+        return BlockingSubscription(self, self._wait(self._inner.subscribe(sql, name=name, since=since)))
 
     def unsubscribe(self, subscription: BlockingSubscription | str) -> None:
         name = subscription if isinstance(subscription, str) else subscription.name

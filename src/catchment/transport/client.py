@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from catchment.broker import messages as m
@@ -47,6 +48,7 @@ from catchment.transport.gathering import Gathering, Receipt, Wait
 from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked
 from catchment.transport.names import client_name, client_subject, confirm_subject, deliver_subject
+from catchment.transport.past import Past
 from catchment.transport.rows import batches_of
 from catchment.transport.sending import Sending
 from catchment.transport.subscriptions import Content, Subscription
@@ -91,6 +93,9 @@ class Client:
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._informed: dict[str, list[Any]] = {}
+        """By advice, what it has said since it was asked."""
+        self._asking = asyncio.Lock()
 
     @property
     def full_name(self) -> str:
@@ -241,12 +246,19 @@ class Client:
         await self.advertise(topic)
         await self._sending.ask(m.AdvanceTime, topic, time_us)
 
-    async def subscribe(self, sql: str, *, name: str | None = None) -> Subscription:
+    async def subscribe(self, sql: str, *, name: str | None = None, since: object = None) -> Subscription:
         """Ask for events or values of windows; known to all brokers that must know it when this returns.
 
-        A durable client that is back asks again under the same name, and gets what was collected.
+        A durable client that is back asks again under the same name, and gets what was collected. With `since`, a time
+        or a duration before now as "2 hours", events from then on come first that were accepted before, and windows
+        that begin from then on: as far as brokers keep them.
         """
         chosen = name or f"s-{os.urandom(6).hex()}"
+        past = None
+        if since is not None:
+            past = Past(self, chosen, sql, since)
+            await past.find()
+            sql = past.sql
         is_new = chosen not in self._subscriptions
         subscription = self._subscription(chosen)
         try:
@@ -256,6 +268,8 @@ class Client:
                 if is_new:
                     self._subscriptions.pop(chosen, None)
                 raise
+        if past is not None:
+            await past.begin(subscription)
         return subscription
 
     async def unsubscribe(self, subscription: Subscription | str) -> None:
@@ -263,6 +277,27 @@ class Client:
         await self._sending.ask(m.UnsubscribeFrom, name)
         if name in self._subscriptions:
             self._subscriptions.pop(name).end()
+
+    async def ask_advice(self, advice: str, value: Any) -> list[Any]:
+        """Ask something of an advice of the broker; what it has said until the request was acknowledged."""
+        async with self._asking:
+            found: list[Any] = []
+            self._informed[advice] = found
+            await self._sending.ask(m.AskAdvice, advice, msgspec.msgpack.encode(value))
+            return found
+
+    @property
+    def streams(self) -> JetStream:
+        """The streams of the server, for those who may use them."""
+        return JetStream(self._connection)
+
+    async def connected_streams(self) -> JetStream:
+        """The streams of the server, once it is there."""
+        while self._connection.is_lost:
+            if self._failure is not None:
+                raise self._failure
+            await asyncio.sleep(RECONNECT_S[0])
+        return self.streams
 
     def _subscription(self, name: str) -> Subscription:
         if name not in self._subscriptions:
@@ -338,6 +373,8 @@ class Client:
                 by_name.setdefault(one.subscription, []).append(one)
             for name, values in by_name.items():
                 self._put(name, position, values, 200 * len(values))
+        elif isinstance(message, m.Informed) and message.advice in self._informed:
+            self._informed[message.advice].append(msgspec.msgpack.decode(message.body))
         elif isinstance(message, m.Dropped):
             self._end(ClientDroppedError(f"client {self.name!r} has not read for too long: {message}"))
         elif isinstance(message, (m.Acknowledged, m.Refused)):

@@ -9,6 +9,7 @@ from typing import Any
 
 from catchment.broker.hosting import Limits
 from catchment.model.errors import ConfigurationError
+from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import input_stream
 
@@ -32,6 +33,8 @@ class LiveOptions:
     recorded_every: int = 32
     """Steps after which their ends are stored by themselves; until then every frame carries them."""
     limits: Limits = LIMITS
+    history: Kept | None = None
+    """What the broker keeps of what it accepts, if it keeps any."""
 
     def __post_init__(self) -> None:
         for name in ("step_inputs_max", "step_bytes_max", "frames_ahead_max", "snapshot_inputs_max", "recorded_every"):

@@ -13,11 +13,13 @@ from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
+from catchment.broker.history import History
 from catchment.model.errors import ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
 from catchment.overlay.placement import MESSAGES, Cost
 from catchment.transport.buckets import Bucket
+from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream, WrongPositionError
 
 __all__ = ["Description"]
@@ -39,6 +41,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     sampling_period_us: int = 2_000_000
     cost: dict[str, float] = {}
     gateway_lease_us: int = GatewayOptions().lease_us
+    history_keep_us: int = 0
+    """How far the histories of brokers reach back; 0 if there are none."""
+    history_bytes_max: int = -1
 
     @classmethod
     def of(
@@ -47,6 +52,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         topics: Mapping[str, Schema],
         how: AggregationOptions,
         gateway: GatewayOptions | None = None,
+        history: Kept | None = None,
     ) -> Description:
         if not isinstance(how.placement, str):
             raise ConfigurationError(f"placement is {how.placement!r}; accepted is the name of one")
@@ -61,6 +67,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             sampling_period_us=how.sampling_period_us,
             cost={name: getattr(how.cost, name) for name in Cost.__dataclass_fields__},
             gateway_lease_us=(gateway or GatewayOptions()).lease_us,
+            history_keep_us=0 if history is None else history.keep_us,
+            history_bytes_max=-1 if history is None else history.bytes_max,
         )
 
     @property
@@ -74,6 +82,13 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> Settings:
         return Settings(schemas=self.schemas)
+
+    @property
+    def history(self) -> Kept | None:
+        """How much the histories of brokers keep; None if there are none."""
+        if not self.history_keep_us:
+            return None
+        return Kept(keep_us=self.history_keep_us, bytes_max=self.history_bytes_max)
 
     def neighbours(self, broker: str) -> tuple[str, ...]:
         """Of a broker in the tree that messages follow."""
@@ -90,7 +105,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             sampling_period_us=self.sampling_period_us,
             cost=Cost(**self.cost) if self.cost else MESSAGES,
         )
-        return [Aggregation(self.schemas, how), Gateway(self.schemas, GatewayOptions(lease_us=self.gateway_lease_us))]
+        gateway = Gateway(self.schemas, GatewayOptions(lease_us=self.gateway_lease_us))
+        recording: list[Advice] = [History()] if self.history is not None else []
+        return [*recording, Aggregation(self.schemas, how), gateway]
 
     async def store(self, streams: JetStream) -> None:
         """Store this description, unless it is there; another one that is there is a ConfigurationError."""

@@ -197,6 +197,10 @@ class JetStream:
     async def at(self, name: str, position: int) -> Stored | None:
         return await self._message(name, {"seq": position})
 
+    async def next(self, name: str, position: int, subject: str) -> Stored | None:
+        """The first message of a subject from a position on."""
+        return await self._message(name, {"seq": max(position, 1), "next_by_subj": subject})
+
     async def _message(self, name: str, which: Mapping[str, Any]) -> Stored | None:
         try:
             found = (await self.ask(f"STREAM.MSG.GET.{name}", which))["message"]

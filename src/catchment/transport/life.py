@@ -18,6 +18,7 @@ from catchment.broker.advice import Advice
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Host, Outbox
 from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Woken
+from catchment.broker.peers import HISTORY
 from catchment.broker.store import StoreRequest
 from catchment.model.errors import CatchmentError
 from catchment.transport.answering import Answering
@@ -26,10 +27,11 @@ from catchment.transport.context import LifeContext
 from catchment.transport.deliveries import Deliveries
 from catchment.transport.entries import input_of
 from catchment.transport.granting import Granting
+from catchment.transport.history import Kept, forget_old, open_history
 from catchment.transport.jetstream import Reader, Stored
 from catchment.transport.leases import Lease
 from catchment.transport.marks import newest_marked
-from catchment.transport.names import link_subject
+from catchment.transport.names import history_stream, history_subject, input_stream, link_subject
 from catchment.transport.notices import Notices, RoomWatch, Timer
 from catchment.transport.outlets import Delivery, Link
 from catchment.transport.posting import PostOutcomes
@@ -114,6 +116,8 @@ class Life:
     async def _recover(self) -> Reader:
         name, neighbours = self._context.name, self._context.neighbours
         state = await open_streams(self._streams, name, neighbours)
+        if self._options.history is not None:
+            await open_history(self._streams, name, self._options.history)
         pieces = await self._pieces.open()
         position = self._pieces.position
         require_nothing_lost(name, state, snapshot=position if pieces else None, handled=self.handled)
@@ -131,6 +135,8 @@ class Life:
         self._deliveries.listen()
         await self._granting.start(self._host.broker.rights)
         self._answering.start()
+        if self._options.history is not None:
+            self._tasks.begin(self._forget_history(self._options.history))
         if not pieces:
             # From now on, a stream that is gone is known to be.
             await self._snapshots.write_now(self._host)
@@ -140,16 +146,22 @@ class Life:
     async def _fence_links(self) -> None:
         context = self._context
         for neighbour in context.neighbours:
-            link = Link(
-                self._streams, context.name, neighbour, self._records.ends, self._tasks.fail,
-                lambda: context.at("stored"), context.report,
-            )  # fmt: skip
-            await link.fence()
-            self._links[neighbour] = self._outboxes[neighbour] = link
+            await self._fence_link(neighbour, input_stream(neighbour), link_subject(neighbour, context.name))
             subject = link_subject(context.name, neighbour)
             _, newest = await newest_marked(self._streams, context.stream, subject, context.report)
             if newest:
                 self._snapshots.note_newest(neighbour, newest)
+        if self._options.history is not None:
+            await self._fence_link(HISTORY, history_stream(context.name), history_subject(context.name))
+
+    async def _fence_link(self, name: str, stream: str, subject: str) -> None:
+        context = self._context
+        link = Link(
+            self._streams, stream, subject, self._records.ends, self._tasks.fail, lambda: context.at("stored"),
+            context.report,
+        )  # fmt: skip
+        await link.fence()
+        self._links[name] = self._outboxes[name] = link
 
     async def _stored_until(self, fence: int, reader: Reader) -> tuple[list[tuple[Input, Stored]], set[int]]:
         """The inputs up to a position, and some behind it; and where steps have ended."""
@@ -244,6 +256,13 @@ class Life:
             self._tasks.begin(self._ask_store(request))
         is_woken = any(isinstance(one.item, Woken) for one in inputs)
         self._timer.set(step.timer_us, self._host.broker.now_us, is_woken=is_woken)
+
+    async def _forget_history(self, kept: Kept) -> None:
+        """Drop what is older than the history reaches back, as long as this life lasts; its newest message stays."""
+        while True:
+            oldest_us, newest = self._timer.now_us - kept.keep_us, self._links[HISTORY].position
+            await forget_old(self._streams, self._context.name, oldest_us, newest)
+            await asyncio.sleep(kept.look_every_s)
 
     async def _ask_store(self, request: StoreRequest) -> None:
         self._notices.note(Replied(await apply_request(self._store, request)))

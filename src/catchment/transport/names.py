@@ -10,6 +10,7 @@ Subjects of brokers and operators only:
     catchment.sub.<subscription>                rows for whoever listens, stored nowhere
     catchment.outbox.<broker>.<user>.<name>.…   frames for a client, stored: a stream for each
     catchment.snapshot.<broker>.…               pieces of snapshots: a stream for each broker
+    catchment.history.<broker>                  what a broker has accepted of its clients: a stream for each broker
 
 Subjects of a client, each with the user that the server lets publish or subscribe there:
 
@@ -45,6 +46,8 @@ __all__ = [
     "control_subject",
     "deliver_subject",
     "describe_subject",
+    "history_stream",
+    "history_subject",
     "inbox_prefix",
     "input_stream",
     "input_subjects",
@@ -168,6 +171,14 @@ def outbox_subject(broker: str, client: str, kind: str) -> str:
 def outbox_subjects(broker: str) -> str:
     """Of all clients of a broker."""
     return f"{ROOT}.outbox.{token(broker)}.>"
+
+
+def history_stream(broker: str) -> str:
+    return f"{ROOT}_history_{token(broker)}"
+
+
+def history_subject(broker: str) -> str:
+    return f"{ROOT}.history.{token(broker)}"
 
 
 def snapshot_stream(broker: str) -> str:

@@ -23,7 +23,7 @@ from catchment.broker.inputs import Send
 from catchment.model.errors import CheckpointError
 from catchment.transport.jetstream import FullError, JetStream, WrongPositionError, stored_position
 from catchment.transport.marks import MARK, Report, newest_marked
-from catchment.transport.names import input_stream, link_subject, outbox_stream, outbox_subject
+from catchment.transport.names import outbox_stream, outbox_subject
 from catchment.transport.wire import Message
 
 __all__ = ["Delivery", "Link"]
@@ -46,13 +46,13 @@ def _keep_silent(line: str) -> None:
 
 
 class Link(Outbox):
-    """Frames for a neighbour, stored one after the other: each names the position of the one before."""
+    """Frames for one subject of a stream, stored one after the other: each names the position of the one before."""
 
     def __init__(
         self,
         streams: JetStream,
-        broker: str,
-        neighbour: str,
+        stream: str,
+        subject: str,
         ends: Ends,
         failed: Failed,
         on_stored: OnStored = _ignore,
@@ -61,15 +61,20 @@ class Link(Outbox):
         super().__init__()
         self._report = report
         self._streams, self._ends_now, self._failed, self._on_stored = streams, ends, failed, on_stored
-        self._stream, self._subject = input_stream(neighbour), link_subject(neighbour, broker)
+        self._stream, self._subject = stream, subject
         self._marks: deque[Mark] = deque()
         self._position = 0
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def position(self) -> int:
+        """Of the newest message."""
+        return self._position
+
     async def fence(self) -> None:
-        """Learn what the neighbour has, and keep any other process from adding to it."""
+        """Learn what is there, and keep any other process from adding to it."""
         while True:
             mark, position = await newest_marked(self._streams, self._stream, self._subject, self._report)
             try:

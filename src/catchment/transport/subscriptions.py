@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -32,6 +32,10 @@ class Subscription:
         self._rows: deque[Any] = deque()
         self._taken: int | None = None
         """The frame whose content is being handed out."""
+        self._past: AsyncIterator[Content] | None = None
+        """What is handed out before anything else."""
+        self._hidden: tuple[str, ...] = ()
+        """Columns that nobody has asked for."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -53,12 +57,23 @@ class Subscription:
         """Events as record batches, or values of windows in lists, as they came."""
         try:
             while True:
-                yield await self._next()
+                content = await self._next()
+                if len(content):
+                    yield content
         except StopAsyncIteration:
             return
 
     async def _next(self) -> Content:
+        content = await self._next_whole()
+        return content.drop_columns(self._hidden) if isinstance(content, pa.RecordBatch) and self._hidden else content
+
+    async def _next_whole(self) -> Content:
         self.confirm()
+        if self._past is not None:
+            try:
+                return await anext(self._past)
+            except StopAsyncIteration:
+                self._past = None
         while not self._waiting:
             if self._is_ended:
                 raise StopAsyncIteration
@@ -69,6 +84,22 @@ class Subscription:
         self._taken, content, size = self._waiting.popleft()
         self._taking.release(size)
         return content
+
+    @property
+    def waiting(self) -> list[Content]:
+        """What has come and was not handed out."""
+        return [content for _, content, _ in self._waiting]
+
+    def begin_with(self, contents: AsyncIterator[Content], hidden: tuple[str, ...]) -> None:
+        """Hand something out before what has come and comes, and leave columns out of all."""
+        self._past, self._hidden = contents, hidden
+
+    def leave_out(self, count: int, is_new: Callable[[pa.RecordBatch], list[bool]]) -> None:
+        """Leave events out of what waits here, of the first so many contents."""
+        for place in range(count):
+            position, content, size = self._waiting[place]
+            assert isinstance(content, pa.RecordBatch)
+            self._waiting[place] = (position, content.filter(pa.array(is_new(content), pa.bool_())), size)
 
     def put(self, position: int, content: Content, size: int) -> None:
         """Keep something of a frame until it is asked for."""

@@ -118,6 +118,22 @@ class Aggregation(Advice):
             if here.edge.unsubscribe(client, name):
                 return
 
+    def on_request(self, at: At, client: str, value: Any) -> None:
+        """A client asks which windows of its subscription do not come by themselves, and how far time has passed them.
+
+        It is told from when on windows do, the end of the last that does not, and the last end that has passed.
+        """
+        try:
+            name, end_us = msgspec.convert(value, tuple[str, int])
+        except msgspec.ValidationError as error:
+            raise SubscriptionError(f"{str(value)[:80]!r} is asked; accepted is a name and a time: {error}") from None
+        for here in self._topics.values():
+            local = here.edge.local_of(client, name)
+            if local is not None:
+                at.inform(client, [name, *here.passed(at, local, end_us)])
+                return
+        raise SubscriptionError(f"client {client!r} has no aggregate subscription {name!r}; accepted are its own")
+
     # -- advertisements ---------------------------------------------------------------------------------------------
 
     def ad_add(self, at: At, proceed: Proceed, topic: str, peer: str) -> None:

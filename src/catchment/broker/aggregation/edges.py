@@ -124,6 +124,10 @@ class Edge(Place):
     def subscribe(self, key: str, local: Local) -> None:
         self.locals[key] = local
 
+    def local_of(self, client: str, name: str) -> Local | None:
+        """A subscription of a client."""
+        return next((one for one in self.locals.values() if (one.client, one.name) == (client, name)), None)
+
     def acknowledge(self, client: str, name: str) -> None:
         for local in self.locals.values():
             if (local.client, local.name) == (client, name):

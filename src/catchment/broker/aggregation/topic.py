@@ -19,7 +19,7 @@ from catchment.broker.advice import At
 from catchment.broker.aggregation.clocks import FOR_EVER, NEVER, Clock, last_end_us
 from catchment.broker.aggregation.crossing import ADVICE, Arrived, Crossing
 from catchment.broker.aggregation.deciding import Deciding
-from catchment.broker.aggregation.edges import AnswersByClient, Edge
+from catchment.broker.aggregation.edges import AnswersByClient, Edge, Local
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.places import Outlet, Pairs, Place
@@ -132,6 +132,23 @@ class Topic:
                     onwards.setdefault(side, []).append(known.id)
         for side, ids in onwards.items():
             at.tell(side, ["since", self.name, ids, since_us])
+
+    def passed(self, at: At, local: Local, end_us: int) -> tuple[int, int, int]:
+        """The first time from which on windows are whole, the end of the last that begins earlier, the end that passed.
+
+        What has passed is closed: an event before it is late wherever it comes in. Time that has not come to `end_us`
+        is asked for, as if a window were open.
+        """
+        window = local.wanted.window
+        if local.since_us == NEVER:
+            return NEVER, NEVER, NEVER
+        last_us = window.end_us((local.since_us - 1) // window.shift_us)
+        time_us = self.clock.watermark_us(at.advertisers(self.name), at.neighbours)
+        passed_us = window.last_end_us(min(time_us, last_us))
+        self.clock.closed_us = max(self.clock.closed_us, passed_us)
+        if passed_us < min(end_us, last_us):
+            self.silence.want(at, min(end_us, last_us), HERE)
+        return local.since_us, last_us, passed_us
 
     def _before_change(self, place: Place) -> None:
         """Add up what has come so far, by the questions that were asked until now."""
