@@ -11,12 +11,13 @@ from typing import Any
 from catchment import CatchmentError, Schema
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Limits
+from catchment.model.errors import TransportError
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
 from catchment.transport.running import LiveBroker, LiveOptions
-from catchment.transport.wire import open_connection
+from catchment.transport.wire import ConnectionLostError, open_connection
 
 LEASE_LOST = 3
 # Modules are imported once, by a process that forks whenever a broker is started.
@@ -54,7 +55,10 @@ def be_broker(
         with Path(log).open("a") as file:
             file.write(f"{name} ({os.getpid()}) {line}\n")
 
+    has_lived = False
+
     async def run() -> None:
+        nonlocal has_lived
         connection = await open_connection(url, name, credentials)
         description = await Description.read(JetStream(connection))
         await connection.close()
@@ -66,10 +70,24 @@ def be_broker(
             report=report, at=killed_at(fault),
         )  # fmt: skip
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)
-        await broker.run()
+        try:
+            await broker.run()
+        finally:
+            has_lived = broker._life is not None
+
+    async def run_supervised() -> None:
+        """Start again, as a supervisor would, where the server was not there at the first connection."""
+        while True:
+            try:
+                return await run()
+            except TransportError as error:
+                if has_lived or type(error) not in (TransportError, ConnectionLostError):
+                    raise
+                report(f"is started again: {error}")
+                await asyncio.sleep(0.05)
 
     try:
-        asyncio.run(run())
+        asyncio.run(run_supervised())
     except LeaseLostError as error:
         report(str(error))
         os._exit(LEASE_LOST)
