@@ -39,7 +39,8 @@ class Live:
         self.overlay = Overlay.from_links(links) if links else Overlay.single("b1")
         how = {"idle_after_us": 3_600_000_000, **how}
         self.options: dict[str, Any] = how.pop("options", {})
-        self.description = Description.of(self.overlay, SCHEMAS, AggregationOptions(**how))
+        more = how.pop("more", {})
+        self.description = Description.of(self.overlay, SCHEMAS, AggregationOptions(**how), **more)
         self.brokers = {
             name: BrokerProcess(name, server.url, self.log, **self.options) for name in self.overlay.brokers
         }

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from catchment.broker.hosting import Limits
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
-from catchment.transport.running import LiveBroker, LiveOptions
+from catchment.transport.running import LiveBroker
 from catchment.transport.wire import open_connection
 
 LEASE_LOST = 3
@@ -59,7 +60,7 @@ def be_broker(name: str, url: str, fault: str | None, log: str, options: Mapping
         limits = Limits(**{"client_bytes_max": 256_000_000, **given.pop("limits", {})})
         broker = LiveBroker(
             name, description.neighbours(name), description.settings, description.advice, url,
-            options=LiveOptions(limits=limits, **given), report=report, at=killed_at(fault),
+            options=replace(description.options, limits=limits, **given), report=report, at=killed_at(fault),
         )  # fmt: skip
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)
         await broker.run()

@@ -76,7 +76,13 @@ async def run_brokers(names: Sequence[str], url: str, described: Description, re
     """Be some brokers until SIGTERM or Ctrl-C; one that fails ends all."""
     brokers = [
         LiveBroker(
-            name, described.neighbours(name), described.settings, described.advice, url, report=_prefixed(report, name)
+            name,
+            described.neighbours(name),
+            described.settings,
+            described.advice,
+            url,
+            options=described.options,
+            report=_prefixed(report, name),
         )
         for name in names
     ]

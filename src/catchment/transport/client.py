@@ -44,7 +44,8 @@ from catchment.transport.jetstream import (
     stored_position,
 )
 from catchment.transport.marks import is_marked
-from catchment.transport.names import client_subject, confirmed_subject, deliver_stream
+from catchment.transport.names import alive_subject, client_subject, confirmed_subject, deliver_stream
+from catchment.transport.presence import BEATS
 from catchment.transport.rows import batches_of, rows_to_batch
 from catchment.transport.wire import Connection, ConnectionLostError, Message, open_connection
 
@@ -209,6 +210,7 @@ class Client:
         """Since anything was last said to be confirmed."""
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._is_closing = False
         self._schemas: dict[str, Any] = {}
 
@@ -228,7 +230,16 @@ class Client:
             await self._connection.close()
             raise
         self._task = asyncio.create_task(self._run(reader))
+        self._beating = asyncio.create_task(self._say_alive())
         return self
+
+    async def _say_alive(self) -> None:
+        """Give the broker a sign of life, again and again."""
+        subject, life = alive_subject(self.broker, self.name), str(self._session.incarnation).encode()
+        while True:
+            if not self._connection.is_lost:
+                self._connection.publish(subject, life)
+            await asyncio.sleep(self.description.client_lease_us / BEATS / 1e6)
 
     async def _come(self) -> Reader:
         """Attach, or resume; a reader of what is there and not confirmed."""
@@ -307,9 +318,10 @@ class Client:
     async def close(self) -> None:
         """Go: a durable client will be back, and what it wants is collected; of any other nothing is left."""
         self._is_closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in (self._task, self._beating):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self._end(ConnectionLostError("the client is closed"))
         if self._connection.is_lost:
             return
@@ -540,20 +552,23 @@ class Client:
 
     async def _run(self, reader: Reader) -> None:
         """Read what the broker sends; a lost connection is opened again."""
-        while not self._is_closing:
-            try:
-                while True:
-                    for stored in await reader.read(1_000):
-                        self._receive(stored)
-                    while not self._taking.is_set():
-                        await self._taking.wait()
-            except ConnectionLostError:
-                reader = await self._reopen()
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                self._end(error)
-                return
+        try:
+            while not self._is_closing:
+                try:
+                    await self._read_all(reader)
+                except ConnectionLostError:
+                    reader = await self._reopen()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._end(error)
+
+    async def _read_all(self, reader: Reader) -> None:
+        while True:
+            for stored in await reader.read(1_000):
+                self._receive(stored)
+            while not self._taking.is_set():
+                await self._taking.wait()
 
     async def _reopen(self) -> Reader:
         delay_s, delay_max_s = RECONNECT_S

@@ -6,6 +6,7 @@ Rule 1: an overlay has one description. A broker that was told another one does 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
 from catchment.overlay.placement import MESSAGES, Cost
 from catchment.transport.buckets import Bucket
+from catchment.transport.context import CLIENT_LEASE_US, CLIENT_RETENTION_US, LiveOptions
 from catchment.transport.jetstream import JetStream, WrongPositionError
 
 __all__ = ["Description"]
@@ -37,9 +39,12 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     idle_after_us: int = 10_000_000
     sampling_period_us: int = 2_000_000
     cost: dict[str, float] = {}
+    client_lease_us: int = CLIENT_LEASE_US
+    client_retention_us: int = CLIENT_RETENTION_US
 
     @classmethod
-    def of(cls, overlay: Overlay, topics: Mapping[str, Schema], how: AggregationOptions) -> Description:
+    def of(cls, overlay: Overlay, topics: Mapping[str, Schema], how: AggregationOptions, **more: Any) -> Description:
+        """`more` has the other fields, as they are named here."""
         if not isinstance(how.placement, str):
             raise ConfigurationError(f"placement is {how.placement!r}; accepted is the name of one")
         return cls(
@@ -52,6 +57,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             idle_after_us=how.idle_after_us,
             sampling_period_us=how.sampling_period_us,
             cost={name: getattr(how.cost, name) for name in Cost.__dataclass_fields__},
+            **more,
         )
 
     @property
@@ -65,6 +71,11 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> Settings:
         return Settings(schemas=self.schemas)
+
+    @property
+    def options(self) -> LiveOptions:
+        """How the process of a broker behaves."""
+        return LiveOptions(client_lease_us=self.client_lease_us, client_retention_us=self.client_retention_us)
 
     def neighbours(self, broker: str) -> tuple[str, ...]:
         """Of a broker in the tree that messages follow."""

@@ -32,6 +32,7 @@ from catchment.transport.marks import newest_marked
 from catchment.transport.names import link_subject
 from catchment.transport.notices import Notices, RoomWatch, Timer
 from catchment.transport.outlets import Delivery, Link
+from catchment.transport.presence import Presence
 from catchment.transport.purging import SnapshotSchedule
 from catchment.transport.records import StepRecords
 from catchment.transport.recovery import STORE, brought_back, open_streams, require_nothing_lost
@@ -64,6 +65,7 @@ class Life:
         self._notices = Notices(context)
         self._room, self._timer = RoomWatch(context, self._notices), Timer(context, self._notices)
         self._deliveries = Deliveries(context, self._outboxes, self._records, self._notices)
+        self._presence = Presence(context, self._notices, self._timer.now_us)
         self._pieces = SnapshotStore(self._streams, context.name)
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
         self._host: Host
@@ -129,6 +131,7 @@ class Life:
             # From now on, a stream that is gone is known to be.
             await self._snapshots.write_now(self._host)
         self._room.tell(is_full=False)
+        self._presence.start(broker)
         return reader
 
     async def _fence_links(self) -> None:

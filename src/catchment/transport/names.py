@@ -7,6 +7,7 @@
     catchment.steps.<broker>               where its steps have ended       ┘
     catchment.deliver.<broker>.<client>.…  frames for a client: a stream for each
     catchment.snapshot.<broker>.…          pieces of snapshots: a stream for each broker
+    catchment.alive.<broker>.<client>      a client is alive: stored nowhere
     $KV.catchment_confirmed.<broker>.<client>   how far a client has taken what is in its delivery stream
 
 Names of brokers and clients are escaped: a token of a subject may have neither dots nor spaces nor wildcards, and the
@@ -19,6 +20,7 @@ import re
 
 __all__ = [
     "CONFIRMED",
+    "alive_subject",
     "client_subject",
     "confirmed_subject",
     "control_subject",
@@ -75,6 +77,11 @@ def room_subject(to: str, sender: str) -> str:
 
 def client_subject(broker: str, client: str) -> str:
     return f"{ROOT}.client.{token(broker)}.{token(client)}"
+
+
+def alive_subject(broker: str, client: str) -> str:
+    """`client` may be a wildcard."""
+    return f"{ROOT}.alive.{token(broker)}.{client if client == '*' else token(client)}"
 
 
 def confirmed_subject(broker: str, client: str) -> str:

@@ -99,6 +99,10 @@ class Timer:
         self._ahead_us = time.time_ns() // 1_000 - _clock_us()
         """By how much the server's clock is ahead of this process's own, which begins anywhere."""
 
+    def now_us(self) -> int:
+        """About what the server's clock says."""
+        return _clock_us() + self._ahead_us
+
     def heard(self, at_us: int) -> None:
         """Learn from a stamp how far the server's clock is."""
         self._ahead_us = max(self._ahead_us, at_us - _clock_us())
