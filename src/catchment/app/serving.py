@@ -53,7 +53,15 @@ def described(job: Configuration) -> Description:
         sampling_period_us=duration_us(options.sampling_period),
         cost=options.cost,
     )
-    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how)
+    return Description.of(
+        job.overlay or Overlay.single("b0"),
+        job.topics,
+        how,
+        durability=job.live.durability,
+        limits=job.limits,
+        client_lease_us=duration_us(job.live.client_lease),
+        client_retention_us=duration_us(job.live.client_retention),
+    )
 
 
 async def stored_description(url: str, described: Description | None) -> Description:
@@ -111,9 +119,19 @@ def broker_forever(name: str, url: str, job: Configuration | None, report: Repor
 
     async def run() -> None:
         found = await stored_description(url, described(job) if job is not None else None)
+        _tell_durability(url, found, report)
         await run_brokers([name], url, found, report)
 
     asyncio.run(run())
+
+
+def _tell_durability(url: str, found: Description, report: Report) -> None:
+    """Say what somebody else's server has to be told: a client cannot see how it syncs."""
+    if found.durability == "disk":
+        report(
+            f"durability is 'disk': the server at {url} must run with `sync_interval: always`; it does not tell its "
+            "clients whether it does, and without it what is acknowledged survives processes, not the machine"
+        )
 
 
 def _brokers_process(names: Sequence[str], url: str, described: Description) -> None:
@@ -179,7 +197,9 @@ def up(
     with ExitStack() as stack:
         if url is None:
             place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-")))
-            url = stack.enter_context(Server(place)).url
+            url = stack.enter_context(Server(place, durability=found.durability)).url
+        else:
+            _tell_durability(url, found, report)
         asyncio.run(stored_description(url, found))
         fleet = _Fleet(groups, url, found)
         stack.callback(fleet.stop)

