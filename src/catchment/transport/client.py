@@ -45,6 +45,7 @@ from catchment.transport.jetstream import (
 )
 from catchment.transport.marks import is_marked
 from catchment.transport.names import alive_subject, client_subject, confirmed_subject, deliver_stream
+from catchment.transport.outlets import BYTES_MAX
 from catchment.transport.presence import BEATS
 from catchment.transport.rows import batches_of, rows_to_batch
 from catchment.transport.wire import Connection, ConnectionLostError, Message, open_connection
@@ -270,7 +271,7 @@ class Client:
     def _know(self, state: StreamState) -> None:
         self._attached = int(state.metadata["attached"])
         # Confirmed in time, what was taken never fills the stream.
-        self._confirm_bytes = max(state.bytes_max // 8, 1) if state.bytes_max > 0 else CONFIRM_BYTES
+        self._confirm_bytes = max(int(state.metadata[BYTES_MAX]) // 8, 1)
 
     async def _resumed(self, stream: str) -> Reader:
         state = await self._streams.state(stream)

@@ -31,6 +31,8 @@ class LiveOptions:
     snapshot_every_s: float = 10.0
     snapshot_inputs_max: int = 20_000
     """Inputs after which a snapshot is due in any case."""
+    snapshot_bytes_max: int = 64_000_000
+    """Bytes of inputs after which it is due as well: so much more than what waits is in the server's store."""
     recorded_every: int = 32
     """Steps after which their ends are stored by themselves; until then every frame carries them."""
     limits: Limits = LIMITS
@@ -41,8 +43,8 @@ class LiveOptions:
 
     def __post_init__(self) -> None:
         for name in (
-            "step_inputs_max", "step_bytes_max", "frames_ahead_max", "snapshot_inputs_max", "recorded_every",
-            "client_lease_us", "client_retention_us",
+            "step_inputs_max", "step_bytes_max", "frames_ahead_max", "snapshot_inputs_max", "snapshot_bytes_max",
+            "recorded_every", "client_lease_us", "client_retention_us",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")

@@ -205,6 +205,7 @@ class Life:
         at("read")
         self._timer.heard(entries[-1].at_us)
         self._room.heard(entries)
+        self._snapshots.heard(entries)
         by_position = {one.position: one for one in entries}
         inputs = [found for one in entries if (found := self._input(one)) is not None]
         if not inputs:
