@@ -18,6 +18,7 @@ from catchment.broker.messages import (
     AdvanceTime,
     Advertised,
     AdvertiseTopic,
+    AdviceMessage,
     AskAdvice,
     Confirmed,
     Delivered,
@@ -31,7 +32,6 @@ from catchment.broker.messages import (
     RoomChanged,
     Subscribed,
     SubscribeTo,
-    Told,
     Unadvertised,
     UnadvertiseTopic,
     UnsubscribeFrom,
@@ -107,7 +107,7 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     published(),
     st.builds(Confirmed, NUMBERS),
     st.builds(RoomChanged, st.booleans()),
-    st.builds(Told, NAMES, st.binary(max_size=12), NUMBERS),
+    st.builds(AdviceMessage, NAMES, st.binary(max_size=12), NUMBERS),
     st.builds(Notified, answers()),
 )
 

@@ -20,6 +20,7 @@ from catchment.broker.hosting import Host, Limits, Log, Outbox, Snapshots, item_
 from catchment.broker.inputs import (
     AdviceAttached,
     AdviceRemoved,
+    Allowed,
     Attached,
     Detached,
     Input,
@@ -29,6 +30,7 @@ from catchment.broker.inputs import (
     Received,
     Replied,
     Resumed,
+    Rights,
     Room,
     Send,
     Step,
@@ -56,6 +58,8 @@ ITEMS: list[Item] = [
     Detached("c"),
     Overrun("c", 9),
     Room("b3", is_full=True),
+    Rights({"ann": Allowed(("traffic",), None)}),
+    Rights(None),
     AdviceAttached("count"),
     AdviceRemoved("count"),
     Replied(StoreReply(1, b"value", 2, written=True)),
@@ -264,7 +268,7 @@ def content(frames: list[bytes]) -> dict[str, Any]:
             for one in window_values(message):
                 key = one.subscription, one.start_us, *sorted(one.group.items()), one.output
                 found["values"][key] = one.exact, one.publications
-        elif not (isinstance(message, m.Told) and message.advice == "aggregation"):
+        elif not (isinstance(message, m.AdviceMessage) and message.advice == "aggregation"):
             found["rest"].append(str(message))
     found["events"].sort()
     return found

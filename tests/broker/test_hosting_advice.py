@@ -135,7 +135,7 @@ def story(seed: int) -> Log:
                     m.Published("traffic", events),
                     m.Published("traffic", events),
                     m.Confirmed(random.randint(2, 5)),
-                    m.Told("busy", bytes([random.randint(0, 6)]), changes[name]),
+                    m.AdviceMessage("busy", bytes([random.randint(0, 6)]), changes[name]),
                 ]
             )
         elif name == "p":
@@ -236,7 +236,7 @@ def content(frames: list[bytes]) -> dict[str, list[Any]]:
             for one in window_values(message):
                 key = one.subscription, one.start_us, *sorted(one.group.items()), one.output
                 found["values"][key] = one.exact, one.publications  # type: ignore[call-overload]
-        elif not (isinstance(message, m.Told) and message.advice == "aggregation"):
+        elif not (isinstance(message, m.AdviceMessage) and message.advice == "aggregation"):
             found["rest"].append(str(message))
     found["events"].sort()
     return found

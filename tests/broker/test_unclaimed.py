@@ -25,8 +25,8 @@ class Noting(Advice):
         at.state["heard"].append([sender, value])
 
 
-def told(value: Any, change: int = 0, advice: str = "noting") -> m.Told:
-    return m.Told(advice, msgspec.msgpack.encode(value), change)
+def told(value: Any, change: int = 0, advice: str = "noting") -> m.AdviceMessage:
+    return m.AdviceMessage(advice, msgspec.msgpack.encode(value), change)
 
 
 def new_desk() -> tuple[Desk, Voice]:

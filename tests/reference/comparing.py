@@ -1,4 +1,4 @@
-"""How what an engine told differs from the reference."""
+"""How what an engine found differs from the reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.reference.drawing import Case
-from tests.reference.engines import Told
+from tests.reference.engines import EngineAnswer
 from tests.reference.measures import Expected
 from tests.reference.spark_sql import Answer, Key
 
@@ -19,22 +19,22 @@ SHOWN = 3
 """Differences of one subscription that are printed."""
 
 
-def differences(case: Case, answer: Answer, told: Told) -> list[str]:
+def differences(case: Case, answer: Answer, said: EngineAnswer) -> list[str]:
     """A line for each difference, beginning with the engine and the subscription; some of each subscription."""
-    found = _notified(answer, told)
-    if told.deliveries is not None:
-        found += _delivered(case, answer, told)
-    if told.overflows is not None:
-        found += _reported(answer, told)
-    if told.rejected is not None:
-        found += [("", f"rejected otherwise: {one!r}") for one in _unequal(answer.rejected, Counter(told.rejected))]
+    found = _notified(answer, said)
+    if said.deliveries is not None:
+        found += _delivered(case, answer, said)
+    if said.overflows is not None:
+        found += _reported(answer, said)
+    if said.rejected is not None:
+        found += [("", f"rejected otherwise: {one!r}") for one in _unequal(answer.rejected, Counter(said.rejected))]
     shown: Counter[str] = Counter()
     lines = []
     for name, text in found:
         shown[name] += 1
         if shown[name] <= SHOWN:
-            lines.append(f"{told.engine} {name}: {_short(text)}")
-    return lines + [f"{told.engine} {name}: {n} differences in all" for name, n in shown.items() if n > SHOWN]
+            lines.append(f"{said.engine} {name}: {_short(text)}")
+    return lines + [f"{said.engine} {name}: {n} differences in all" for name, n in shown.items() if n > SHOWN]
 
 
 def _short(text: str) -> str:
@@ -48,17 +48,17 @@ def keys_of(rows: pa.Table) -> list[Key]:
     return list(zip(names, starts, ends, groups, outputs, strict=True))
 
 
-def _notified(answer: Answer, told: Told) -> list[tuple[str, str]]:
-    rows = told.notifications
+def _notified(answer: Answer, said: EngineAnswer) -> list[tuple[str, str]]:
+    rows = said.notifications
     got: dict[Key, tuple[Any, ...]] = {}
     found = []
     values = zip(*(rows.column(name).to_pylist() for name in ("value", "exact", "publications")), strict=True)
     for key, row in zip(keys_of(rows), values, strict=True):
         if key in got:
-            found.append((key[0], f"told twice: {key[1:]} {row} after {got[key]}"))
+            found.append((key[0], f"answered twice: {key[1:]} {row} after {got[key]}"))
         got[key] = row
     for key, line in answer.lines.items():
-        if key[0] not in told.subscriptions:
+        if key[0] not in said.subscriptions:
             continue
         if key not in got:
             if line.certain:
@@ -98,17 +98,17 @@ def _no_json(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _delivered(case: Case, answer: Answer, told: Told) -> list[tuple[str, str]]:
-    assert told.deliveries is not None
-    columns = ["subscription", *(n for n in ("topic", "broker") if n in told.deliveries.schema.names), "event_id"]
+def _delivered(case: Case, answer: Answer, said: EngineAnswer) -> list[tuple[str, str]]:
+    assert said.deliveries is not None
+    columns = ["subscription", *(n for n in ("topic", "broker") if n in said.deliveries.schema.names), "event_id"]
     positions = [["subscription", "topic", "broker", "event_id"].index(name) for name in columns]
     wanted: Counter[Any] = Counter()
     for key, count in answer.deliveries.items():
-        if key[0] in told.subscriptions:
+        if key[0] in said.subscriptions:
             wanted[tuple(key[position] for position in positions)] += count
-    got = Counter(zip(*(told.deliveries.column(name).to_pylist() for name in columns), strict=True))
+    got = Counter(zip(*(said.deliveries.column(name).to_pylist() for name in columns), strict=True))
     found = [(one[0], f"delivered otherwise: {one[1:]}") for one in _unequal(wanted, got)]
-    for name, rows in told.delivered.items():
+    for name, rows in said.delivered.items():
         found += [(name, text) for text in _events(case, answer, name, rows)]
     return found
 
@@ -126,16 +126,16 @@ def _events(case: Case, answer: Answer, name: str, rows: pa.Table) -> list[str]:
     return [f"delivered() otherwise: {one!r}" for one in _unequal(wanted, Counter(rows.column("event_id").to_pylist()))]
 
 
-def _reported(answer: Answer, told: Told) -> list[tuple[str, str]]:
-    assert told.overflows is not None
-    got = Counter(keys_of(told.overflows))
+def _reported(answer: Answer, said: EngineAnswer) -> list[tuple[str, str]]:
+    assert said.overflows is not None
+    got = Counter(keys_of(said.overflows))
     found = [(key[0], f"reported twice: {key[1:]}") for key, count in got.items() if count > 1]
     for key, certain in answer.beyond.items():
-        if certain and key not in got and key[0] in told.subscriptions:
+        if certain and key not in got and key[0] in said.subscriptions:
             found.append((key[0], f"not reported: {key[1:]}"))
     silenced = {(*key[:4], "") for key in got if key[4] in answer.undecidable.get((*key[:4], ""), ())}
     for key, measures in answer.undecidable.items():
-        if key not in silenced and key[0] in told.subscriptions:
+        if key not in silenced and key[0] in said.subscriptions:
             found.append((key[0], f"HAVING is undecidable, not reported: {key[1:]} {measures}"))
     unasked = [key for key in got if key not in answer.beyond and (*key[:4], "") not in silenced]
     return found + [(key[0], f"reported without reason: {key[1:]}") for key in unasked]

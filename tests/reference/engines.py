@@ -21,7 +21,7 @@ from catchment.model.events import attribute_schema
 from tests.reference.drawing import Case
 from tests.reference.values import KINDS
 
-__all__ = ["ENGINES", "OVERFLOWS", "Told", "accepted_by", "published", "raw_publications"]
+__all__ = ["ENGINES", "OVERFLOWS", "EngineAnswer", "accepted_by", "published", "raw_publications"]
 
 OVERFLOWS = hasattr(Run, "overflows")
 """Whether values beyond their types are reported; before that they are errors, and are not drawn."""
@@ -31,7 +31,7 @@ LATENESS = "3700000 days"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EngineAnswer:
     """What an engine said of some subscriptions."""
 
     engine: str
@@ -104,12 +104,12 @@ def _schema(case: Case) -> Schema:
     return replace(attribute_schema(case.table.schema), case_sensitive=is_strict)
 
 
-def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
+def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[EngineAnswer]:
     raw = raw_publications(spark, case, folder).repartition(case.partition_count)
     run = replay(spark, raw, subscriptions=asked, engine="shared", deduplicate=case.deduplicate).persist()
     regular = [one.name for one in asked if one.is_regular]
     try:
-        yield Told(
+        yield EngineAnswer(
             "shared",
             frozenset(one.name for one in asked),
             run.notifications.toArrow(),
@@ -122,13 +122,13 @@ def by_shared_pass(spark: SparkSession, case: Case, folder: Path, asked: list[Su
         run.unpersist()
 
 
-def by_plain_sql(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
+def by_plain_sql(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[EngineAnswer]:
     plain = {one.name for one in case.subscriptions if one.is_plain}
     raw = raw_publications(spark, case, folder)
     yield from _halves(spark, case, raw, [one for one in asked if one.name in plain])
 
 
-def _halves(spark: SparkSession, case: Case, raw: DataFrame, asked: list[Subscription]) -> Iterator[Told]:
+def _halves(spark: SparkSession, case: Case, raw: DataFrame, asked: list[Subscription]) -> Iterator[EngineAnswer]:
     """All at once; where one of them is refused to plain SQL, in halves."""
     if not asked:
         return
@@ -141,10 +141,10 @@ def _halves(spark: SparkSession, case: Case, raw: DataFrame, asked: list[Subscri
             yield from _halves(spark, case, raw, asked[half:])
         return
     overflows = run.overflows.toArrow() if OVERFLOWS else None
-    yield Told("sql", frozenset(one.name for one in asked), run.notifications.toArrow(), overflows=overflows)
+    yield EngineAnswer("sql", frozenset(one.name for one in asked), run.notifications.toArrow(), overflows=overflows)
 
 
-def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[Told]:
+def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[EngineAnswer]:
     """Final values; for one seed in eight the last of their revisions."""
     revised = case.seed % 8 == 0
     reader = spark.readStream.schema(spark_schema(in_files(case.table))).option("maxFilesPerTrigger", 1)
@@ -161,37 +161,39 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
     job.await_termination(300)
     job.end()
     assert job.dropped.count() == 0
-    names, told = frozenset(one.name for one in asked), job.notifications.toArrow()
+    names, notified = frozenset(one.name for one in asked), job.notifications.toArrow()
     overflows = job.overflows.toArrow() if OVERFLOWS else None
     if revised:
         # A revision may be beyond its type where the last value is not: such subscriptions are left to the others.
         assert overflows is not None
         names -= set(overflows.column("subscription").to_pylist())
-        told = _last_revisions(told.filter(pc.is_in(told.column("subscription"), pa.array(sorted(names), pa.string()))))
+        notified = _last_revisions(
+            notified.filter(pc.is_in(notified.column("subscription"), pa.array(sorted(names), pa.string())))
+        )
         overflows = overflows.slice(0, 0)
     rejected = job.rejected.toArrow().column("event_id").to_pylist()
-    yield Told("stream", names, told, job.deliveries.toArrow(), rejected, overflows)
+    yield EngineAnswer("stream", names, notified, job.deliveries.toArrow(), rejected, overflows)
 
 
-def _last_revisions(told: pa.Table) -> pa.Table:
+def _last_revisions(notified: pa.Table) -> pa.Table:
     last: dict[Any, tuple[int, int]] = {}
     columns = ("subscription", "window_start", "group", "output", "revision")
-    for row, values in enumerate(zip(*(told.column(name).to_pylist() for name in columns), strict=True)):
+    for row, values in enumerate(zip(*(notified.column(name).to_pylist() for name in columns), strict=True)):
         subscription, start, group, output, revision = values
         key = subscription, start, tuple(sorted(group)), output
         last[key] = max(last.get(key, (revision, row)), (revision, row))
-    return told.take(pa.array([row for _, row in last.values()], pa.int64()))
+    return notified.take(pa.array([row for _, row in last.values()], pa.int64()))
 
 
-def by_oracle(spark: SparkSession, case: Case, folder: Path, asked: Iterable[Subscription]) -> Iterator[Told]:
+def by_oracle(spark: SparkSession, case: Case, folder: Path, asked: Iterable[Subscription]) -> Iterator[EngineAnswer]:
     asked = list(asked)
     answer = oracle(case.table, subscriptions=asked, schema=_schema(case), deduplicate=case.deduplicate)
     names = frozenset(one.name for one in asked)
     overflows = answer.overflows if OVERFLOWS else None
-    yield Told("oracle", names, answer.notifications, answer.deliveries, overflows=overflows)
+    yield EngineAnswer("oracle", names, answer.notifications, answer.deliveries, overflows=overflows)
 
 
-ENGINES: dict[str, Callable[[SparkSession, Case, Path, list[Subscription]], Iterator[Told]]] = {
+ENGINES: dict[str, Callable[[SparkSession, Case, Path, list[Subscription]], Iterator[EngineAnswer]]] = {
     "oracle": by_oracle,
     "shared": by_shared_pass,
     "sql": by_plain_sql,

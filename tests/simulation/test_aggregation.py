@@ -313,7 +313,7 @@ class Alone:
         return self._desk.hand(self._neighbour.says(message))
 
     def tell(self, value: Sequence[Any]) -> Step:
-        return self.say(m.Told("aggregation", msgspec.msgpack.encode(value)))
+        return self.say(m.AdviceMessage("aggregation", msgspec.msgpack.encode(value)))
 
 
 QUERY = Subscription("s", sql=COUNT).within(SCHEMAS)

@@ -9,6 +9,7 @@ import pytest
 
 from catchment import Overlay, Schema
 from catchment.broker.aggregation import AggregationOptions
+from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.server import Server
@@ -39,10 +40,13 @@ class Live:
         self.overlay = Overlay.from_links(links) if links else Overlay.single("b1")
         how = {"idle_after_us": 3_600_000_000, **how}
         self.options: dict[str, Any] = how.pop("options", {})
-        more = how.pop("more", {})
-        self.description = Description.of(self.overlay, SCHEMAS, AggregationOptions(**how), **more)
+        self._operator: Credentials = how.pop("operator", OPEN)
+        of_brokers: Credentials = how.pop("of_brokers", OPEN)
+        more, schemas = how.pop("more", {}), how.pop("schemas", SCHEMAS)
+        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), **more)
         self.brokers = {
-            name: BrokerProcess(name, server.url, self.log, **self.options) for name in self.overlay.brokers
+            name: BrokerProcess(name, server.url, self.log, credentials=of_brokers, **self.options)
+            for name in self.overlay.brokers
         }
 
     @property
@@ -50,7 +54,7 @@ class Live:
         return self.server.url
 
     async def start(self) -> None:
-        connection = await open_connection(self.url, "test")
+        connection = await open_connection(self.url, "test", self._operator)
         try:
             await self.description.store(JetStream(connection))
         finally:

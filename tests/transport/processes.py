@@ -12,6 +12,7 @@ from typing import Any
 from catchment import CatchmentError, Schema
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Limits
+from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
@@ -45,7 +46,9 @@ def killed_at(fault: str | None) -> Callable[[str], None]:
     return at
 
 
-def be_broker(name: str, url: str, fault: str | None, log: str, options: Mapping[str, Any]) -> None:
+def be_broker(
+    name: str, url: str, fault: str | None, log: str, options: Mapping[str, Any], credentials: Credentials
+) -> None:
     """The main function of a broker's process."""
 
     def report(line: str) -> None:
@@ -53,14 +56,15 @@ def be_broker(name: str, url: str, fault: str | None, log: str, options: Mapping
             file.write(f"{name} ({os.getpid()}) {line}\n")
 
     async def run() -> None:
-        connection = await open_connection(url, name)
+        connection = await open_connection(url, name, credentials)
         description = await Description.read(JetStream(connection))
         await connection.close()
         given = dict(options)
         limits = Limits(**{"client_bytes_max": 256_000_000, **given.pop("limits", {})})
         broker = LiveBroker(
             name, description.neighbours(name), description.settings, description.advice, url,
-            options=replace(description.options, limits=limits, **given), report=report, at=killed_at(fault),
+            options=replace(description.options, limits=limits, **given), credentials=credentials,
+            report=report, at=killed_at(fault),
         )  # fmt: skip
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)
         await broker.run()
@@ -90,13 +94,13 @@ def warm_up(within_s: float) -> None:
 class BrokerProcess:
     """A broker that is started, killed and started again."""
 
-    def __init__(self, name: str, url: str, log: Path, **options: Any) -> None:
+    def __init__(self, name: str, url: str, log: Path, *, credentials: Credentials = OPEN, **options: Any) -> None:
         self.name, self.kills = name, 0
-        self._url, self._log, self._options = url, log, options
+        self._url, self._log, self._options, self._credentials = url, log, options, credentials
         self._process: Any = None
 
     def start(self, fault: str | None = None) -> None:
-        arguments = (self.name, self._url, fault, str(self._log), self._options)
+        arguments = (self.name, self._url, fault, str(self._log), self._options, self._credentials)
         self._process = _processes.Process(target=be_broker, args=arguments, daemon=True)
         self._process.start()
 

@@ -21,9 +21,9 @@ from catchment.transport.marks import MARK
 from catchment.transport.names import (
     client_subject,
     control_subject,
-    deliver_subject,
     input_stream,
     link_subject,
+    outbox_subject,
     room_subject,
     snapshot_stream,
     snapshot_subject,
@@ -147,16 +147,20 @@ def test_what_does_not_belong_into_a_stream_changes_nothing(live: Callable[..., 
             client._session._sent -= 1
             garbage = [os.urandom(40), b"CF", b"CF\x09" + bytes(30), b"\x92", own[:30]]
             for subject in (
-                client_subject("b1", "stranger"), client_subject("b1", client.name), link_subject("b1", "b2"),
-                link_subject("b2", "b1"), link_subject("b1", "nobody"), room_subject("b1", "b2"), control_subject("b1"),
-                steps_subject("b1"), deliver_subject("b1", client.name, "frame"),
+                client_subject("b1", "anyone/stranger"), client_subject("b1", client.full_name),
+                link_subject("b1", "b2"), link_subject("b2", "b1"), link_subject("b1", "nobody"),
+                room_subject("b1", "b2"), control_subject("b1"), steps_subject("b1"),
+                outbox_subject("b1", client.full_name, "frame"),
             ):  # fmt: skip
                 for data in garbage:
                     await streams.store(subject, data)
             # What is somebody else's to say.
-            await streams.store(client_subject("b1", "stranger"), own)
-            await streams.store(client_subject("b1", "stranger"), item_to_bytes(Attached(client.name, 2**60)))
-            await streams.store(client_subject("b1", "stranger"), item_to_bytes(Woken()))
+            await streams.store(client_subject("b1", "anyone/stranger"), own)
+            await streams.store(
+                client_subject("b1", "anyone/stranger"), item_to_bytes(Attached(client.full_name, 2**60))
+            )
+            await streams.store(client_subject("b1", "anyone/stranger"), item_to_bytes(Attached("anyone/stranger", 1)))
+            await streams.store(client_subject("b1", "anyone/stranger"), item_to_bytes(Woken()))
             await streams.store(room_subject("b1", "nobody"), item_to_bytes(Room("b2", is_full=True)))
             # A frame as the neighbour might have sent it, and one with a mark that is none.
             frame = FrameWriter().frames("b2", [RoomChanged(True)], incarnation=1, epoch=1, after=0, covers=0)[0]

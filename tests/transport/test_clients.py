@@ -12,7 +12,12 @@ import pytest
 import catchment
 from catchment import CatchmentError
 from catchment.broker.limits import ClientLimits
+from catchment.transport import arriving, asking
+from catchment.transport.arriving import Arrivals
 from catchment.transport.client import Client, ClientDroppedError, RequestRefusedError
+from catchment.transport.jetstream import JetStream
+from catchment.transport.names import outbox_stream
+from catchment.transport.wire import Message
 from tests.transport.conftest import Live, run
 
 ALL = "SELECT * FROM traffic"
@@ -95,14 +100,14 @@ def test_single_events_are_gathered_while_frames_are_being_stored(
         await overlay.start()
         async with catchment.connect(overlay.url) as client:
             await client.advertise("traffic")
-            sent, send = list[Any](), client._send
-            client._send = sent.append  # type: ignore[method-assign]
+            sent, send = list[Any](), client._sending._send
+            client._sending._send = sent.append  # type: ignore[method-assign]
             done = []
             for number in range(500):
                 done.append(client.publish_soon("traffic", {"speed": float(number)}))
                 await asyncio.sleep(0)
             assert len(sent) == ahead
-            client._send = lambda frame: (sent.append(frame), send(frame))[1]  # type: ignore[method-assign]
+            client._sending._send = lambda frame: (sent.append(frame), send(frame))[1]  # type: ignore[method-assign]
             for frame in list(sent):
                 send(frame)
             await asyncio.gather(*done)
@@ -154,7 +159,7 @@ def test_a_durable_client_gets_what_was_collected_and_nothing_twice(live: Callab
         # The second event was never confirmed.
         assert speeds(await take(subscription, 3)) == [2.0, 3.0, 4.0]
         subscription.confirm()
-        second._tell_confirmed()
+        second._taking.tell()
         # This one vanishes without a word, and so does its broker.
         assert second._task is not None
         second._task.cancel()
@@ -202,7 +207,7 @@ def test_a_subscriber_that_does_not_read_is_dropped_while_others_are_served(live
                 rows = [{"speed": float(number), "highway": "x" * 100}] * 50
                 assert (await publisher.publish("traffic", rows)).events == 50
                 assert speeds(await take(read, 50)) == [float(number)] * 50
-            slow._task = asyncio.create_task(slow._run(await slow._reader(slow._read + 1)))
+            slow._task = asyncio.create_task(slow._run(await slow._arrivals()))
             with pytest.raises(ClientDroppedError, match="has not read for too long: dropped, missed"):
                 await take(unread, 10**6)
             assert "drops client" in overlay.said
@@ -246,16 +251,56 @@ def test_what_cannot_be_is_refused_with_the_reason(live: Callable[..., Live], as
     run(test())
 
 
-def test_a_server_that_is_not_there_or_has_no_overlay_is_told(live: Callable[..., Live]) -> None:
+def test_a_server_that_is_not_there_or_has_no_overlay_is_told(
+    live: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "ANSWER_S", 0.3)
+
     async def test() -> None:
         with pytest.raises(CatchmentError, match=r"cannot reach a NATS server at 127\.0\.0\.1:1: "):
             await catchment.connect("nats://127.0.0.1:1")
         overlay = live()
-        with pytest.raises(CatchmentError, match="the server has no overlay; start one with `catchment up`"):
+        with pytest.raises(
+            CatchmentError, match=r"an overlay has not answered within 0\.3 seconds; start one with `catchment up`"
+        ):
             await catchment.connect(overlay.url)
-        with pytest.raises(CatchmentError, match="accepted is nats://host:port"):
+        with pytest.raises(CatchmentError, match="accepted are nats://host:port and tls://host:port"):
             await catchment.connect("http://example")
         with pytest.raises(CatchmentError, match="a durable client has no name"):
             Client(overlay.url, durable=True)
+
+    run(test())
+
+
+def test_a_client_asks_again_where_a_message_is_missing_or_the_server_is_silent(
+    live: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        overlay = live()
+        await overlay.start()
+        async with catchment.connect(overlay.url) as client:
+            subscription = await client.subscribe(ALL)
+            await client.publish("traffic", {"speed": 0.0})
+            received, lost = Arrivals._receive, list[Message]()
+
+            def lose_one(arrivals: Arrivals, message: Message) -> None:
+                if b"Catchment-Mark" in message.head and not lost:
+                    lost.append(message)
+                else:
+                    received(arrivals, message)
+
+            monkeypatch.setattr(Arrivals, "_receive", lose_one)
+            overlay.server.kill()
+            await asyncio.to_thread(overlay.server.start)
+            for number in range(1, 10):
+                await client.publish("traffic", {"speed": float(number)})
+            assert speeds(await take(subscription, 10)) == [float(number) for number in range(10)]
+            assert len(lost) == 1
+            # The outbox is pushed to nobody any more, and nobody says so.
+            monkeypatch.setattr(arriving, "SILENCE_S", 0.5)
+            streams = JetStream(client._connection)
+            await streams.ask(f"CONSUMER.DELETE.{outbox_stream('b1', client.full_name)}.anyone", {})
+            await client.publish("traffic", {"speed": 10.0})
+            assert speeds(await take(subscription, 1)) == [10.0]
 
     run(test())

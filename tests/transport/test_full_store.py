@@ -72,11 +72,11 @@ def test_publishers_wait_while_the_store_is_full_and_nothing_is_dropped(small: S
             await ballast.fill()
 
             async def is_blocked() -> bool:
-                if not publisher._is_blocked:
+                if not publisher._sending._is_blocked:
                     publishing.append(asyncio.create_task(publisher.publish("traffic", rows)))
                     # What subscribers have read makes room.
                     await ballast.fill()
-                return publisher._is_blocked
+                return publisher._sending._is_blocked
 
             await eventually(is_blocked)
             assert not all(one.done() for one in publishing)

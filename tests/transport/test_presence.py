@@ -12,7 +12,7 @@ from catchment.broker.inputs import Attached, Detached, Input, Item, Parked, Res
 from catchment.transport.client import Client, ClientDroppedError
 from catchment.transport.context import LifeContext, LiveOptions
 from catchment.transport.jetstream import JetStream
-from catchment.transport.names import deliver_stream
+from catchment.transport.names import outbox_stream
 from catchment.transport.notices import Notices
 from catchment.transport.presence import Presence
 from catchment.transport.wire import open_connection
@@ -40,7 +40,7 @@ async def is_gone(overlay: Live, broker: str, client: str) -> None:
     connection = await open_connection(overlay.url, "test")
 
     async def is_so() -> bool:
-        return await JetStream(connection).state(deliver_stream(broker, client)) is None
+        return await JetStream(connection).state(outbox_stream(broker, client)) is None
 
     await eventually(is_so)
     await connection.close()
@@ -64,9 +64,9 @@ def test_what_a_client_that_vanished_wanted_and_advertised_ends_with_its_lease(l
             # Its window waits for whoever may still publish.
             async with asyncio.timeout(60):
                 assert (await anext(values)).value == 2.0
-            await is_gone(overlay, "b1", "vanishing")
-            assert "client 'vanishing' has said nothing for 0.6 seconds: it is gone" in overlay.said
-            assert "'stays'" not in overlay.said
+            await is_gone(overlay, "b1", "anyone/vanishing")
+            assert "client 'anyone/vanishing' has said nothing for 0.6 seconds: it is gone" in overlay.said
+            assert "/stays'" not in overlay.said
 
     run(test())
 
@@ -81,7 +81,7 @@ def test_a_durable_client_that_vanished_is_collected_for_until_its_retention_is_
             await vanish(first)
 
             async def is_parked() -> bool:
-                return "client 'ann' has said nothing for 0.6 seconds: it is away" in overlay.said
+                return "client 'anyone/ann' has said nothing for 0.6 seconds: it is away" in overlay.said
 
             await eventually(is_parked)
             await publisher.publish("traffic", {"speed": 1.0})
@@ -93,8 +93,8 @@ def test_a_durable_client_that_vanished_is_collected_for_until_its_retention_is_
             # A broker that comes back knows since when it is away.
             overlay.brokers["b1"].kill()
             overlay.brokers["b1"].start()
-            await is_gone(overlay, "b1", "ann")
-            assert "client 'ann' was away for longer than its retention, and has gone" in overlay.said
+            await is_gone(overlay, "b1", "anyone/ann")
+            assert "client 'anyone/ann' was away for longer than its retention, and has gone" in overlay.said
 
     run(test())
 
@@ -107,7 +107,7 @@ def test_a_client_that_was_taken_for_gone_is_told_so(live: Callable[..., Live]) 
         subscription = await client.subscribe(ALL)
         fall_silent(client)
         async with asyncio.timeout(60):
-            with pytest.raises(ClientDroppedError, match="broker 'b1' knows client 'silent' no more"):
+            with pytest.raises(ClientDroppedError, match="broker 'b1' knows client 'anyone/silent' no more"):
                 await anext(subscription)
             with pytest.raises(ClientDroppedError):
                 await client.publish("traffic", {"speed": 1.0})
@@ -130,9 +130,9 @@ def test_a_durable_client_that_is_heard_again_goes_on(live: Callable[..., Live])
 
             await eventually(is_so)
 
-        await is_said("client 'ann' has said nothing for 0.6 seconds: it is away")
+        await is_said("client 'anyone/ann' has said nothing for 0.6 seconds: it is away")
         client._beating = asyncio.create_task(client._say_alive())
-        await is_said("hears client 'ann' again")
+        await is_said("hears client 'anyone/ann' again")
         await client.publish("traffic", {"speed": 1.0})
         assert (await anext(subscription))["speed"] == 1.0
         await client.close()

@@ -127,7 +127,7 @@ def test_a_frame_that_comes_again_or_from_an_earlier_life_counts_once(live: Call
             await client.publish("traffic", {"speed": 1.0})
             await client.publish("traffic", {"speed": 2.0})
             for data in (frames[0], frames[1], frames[0]):
-                await streams.store(client_subject("b1", "ann"), data)
+                await streams.store(client_subject("b1", "anyone/ann"), data)
             # The next life numbers its frames from 1 again; those of this one are over.
             await client.publish("traffic", {"speed": 3.0})
             assert [(await anext(subscription))["speed"] for _ in range(3)] == [1.0, 2.0, 3.0]
@@ -135,7 +135,7 @@ def test_a_frame_that_comes_again_or_from_an_earlier_life_counts_once(live: Call
             async with catchment.connect(overlay.url, name="ann") as again:
                 subscription = await again.subscribe(ALL)
                 for data in frames:
-                    await streams.store(client_subject("b1", "ann"), data)
+                    await streams.store(client_subject("b1", "anyone/ann"), data)
                 await again.publish("traffic", {"speed": 4.0})
                 assert (await anext(subscription))["speed"] == 4.0
 

@@ -49,7 +49,7 @@ def check_one(
     master: str | None,
     steps: Steps,
 ) -> dict[str, Any]:
-    """All that can be told of one subscription: one of the file, or one that might be added to it."""
+    """All that can be said of one subscription: one of the file, or one that might be added to it."""
     configured = _subscriptions(job)
     if sql is not None:
         asked = Subscription(name or "new", at, sql=sql)
@@ -66,18 +66,18 @@ def check_one(
         job = _with_columns(job, events, (*others, asked))
     job.check_subscription(asked)
     query, schema = _meaning(asked, job)
-    told = _in_short(asked, query, schema)
-    told |= _relations(query, others, job)
-    told |= _placed(asked, query, job)
-    told |= _engine(asked, others, job)
+    checked = _in_short(asked, query, schema)
+    checked |= _relations(query, others, job)
+    checked |= _placed(asked, query, job)
+    checked |= _engine(asked, others, job)
     if query.aggregate is not None:
-        told["window"] = _window(query.aggregate.window)
-        told["operators"] = _operators(query.aggregate, schema)
+        checked["window"] = _window(query.aggregate.window)
+        checked["operators"] = _operators(query.aggregate, schema)
     if events is not None and schema is not None:
-        told["selectivity"] = _selectivity(query, events, schema)
+        checked["selectivity"] = _selectivity(query, events, schema)
         there = {topic for topic in events.column("topic").unique().to_pylist() if topic is not None}
-        told["warning"] = absent_topics([asked], there, f"event among the first {events.num_rows:,}") or None
-    return told
+        checked["warning"] = absent_topics([asked], there, f"event among the first {events.num_rows:,}") or None
+    return checked
 
 
 def job_of_options(sql: str, attributes: str | None) -> Configuration:
@@ -272,20 +272,22 @@ def _selectivity(query: Query, events: pa.Table, schema: Schema) -> dict[str, An
     }
 
 
-def show_all(told: Sequence[dict[str, Any]]) -> None:
+def show_all(checked: Sequence[dict[str, Any]]) -> None:
     columns = ("subscription", "at", "wants", "where", "window")
-    print_rows("Subscriptions", columns, [[one[name] for name in columns] for one in told])
+    print_rows("Subscriptions", columns, [[one[name] for name in columns] for one in checked])
 
 
-def show_checked(told: dict[str, Any]) -> None:
-    facts = {name: _few(value) for name, value in told.items() if not isinstance(value, dict) and name != "operators"}
-    print_facts(f"Subscription {told['subscription']}", {k: v for k, v in facts.items() if v not in (None, [])})
+def show_checked(checked: dict[str, Any]) -> None:
+    facts = {
+        name: _few(value) for name, value in checked.items() if not isinstance(value, dict) and name != "operators"
+    }
+    print_facts(f"Subscription {checked['subscription']}", {k: v for k, v in facts.items() if v not in (None, [])})
     for name in ("window", "selectivity"):
-        if isinstance(told.get(name), dict):
-            print_facts(name.capitalize(), told[name])
-    if told.get("operators"):
+        if isinstance(checked.get(name), dict):
+            print_facts(name.capitalize(), checked[name])
+    if checked.get("operators"):
         columns = ("operator", "class", "what travels")
-        print_rows("Operators", columns, [[one[name] for name in columns] for one in told["operators"]])
+        print_rows("Operators", columns, [[one[name] for name in columns] for one in checked["operators"]])
 
 
 def _few(value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from catchment.app.access import access
 from catchment.app.failures import reported
 from catchment.app.printing import print_json, print_rows, print_warnings
 
@@ -33,6 +34,7 @@ bench = typer.Typer(help="Measure speed, next to other ways of doing the same.",
 app.add_typer(bench, name="bench")
 reproduce = typer.Typer(help="Run the experiments of the papers, and draw their figures.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
+app.add_typer(access, name="access")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
@@ -117,11 +119,11 @@ def replay(
         print_json(asdict(replayed))
     else:
         show_replayed(replayed)
-    told = replayed.verification
-    if told is not None and told.differences:
+    verification = replayed.verification
+    if verification is not None and verification.differences:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"{len(told.differences)} differences from the oracle, among them:", markup=False)
-        for line in told.differences[:SHOWN_DIFFERENCES]:
+        console.print(f"{len(verification.differences)} differences from the oracle, among them:", markup=False)
+        for line in verification.differences[:SHOWN_DIFFERENCES]:
             console.print(f"  {line}", markup=False)
         raise typer.Exit(1)
 
@@ -234,7 +236,19 @@ def simulate(
 
 
 ServerOption = Annotated[str, typer.Option(help="Address of a NATS server: nats://host:port.")]
+KeyOption = Annotated[Path | None, typer.Option(help="Your key, as `catchment access add` wrote it.")]
+CaOption = Annotated[Path | None, typer.Option(help="Certificates that have signed the server's: TLS is a must.")]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option("--client-certificate", help="Yours, and its key, in one file, if the server asks."),
+]
 AtOption = Annotated[str | None, typer.Option("--at", help="The nearest broker; the first one unless given.")]
+
+
+def _credentials(key: Path | None, ca: Path | None, certificate: Path | None) -> Any:
+    from catchment.transport.credentials import Credentials
+
+    return Credentials(key=key, ca=ca, certificate=certificate)
 
 
 def _say(line: str) -> None:
@@ -248,20 +262,36 @@ def up(
     server: Annotated[str | None, typer.Option(help="Address of your NATS server; else one is started.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where the started server keeps its streams.")] = None,
     processes: Annotated[int | None, typer.Option(help="Over how many processes; one a broker.", min=1)] = None,
+    access_file: Annotated[
+        Path | None, typer.Option("--access", help="Users of the started server; it follows changes of the file.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Of the started server, PEM: it speaks TLS.")] = None,
+    certificate_key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
 ) -> None:
     """Run a whole overlay on this machine until Ctrl-C, and print what the file's subscriptions bring as JSON lines."""
     from catchment.app.config import load_configuration
+    from catchment.app.guarded import certificates_of
     from catchment.app.serving import up as run_overlay
     from catchment.model.errors import ConfigurationError
 
-    if server is not None and store is not None:
-        raise ConfigurationError("--store is given with --server; accepted is one of them")
+    for option, given in (("--store", store), ("--access", access_file), ("--certificate", certificate)):
+        if server is not None and given is not None:
+            raise ConfigurationError(f"{option} is given with --server; accepted is one of them")
+    if server is None and key is not None:
+        raise ConfigurationError("--key is given without --server; accepted is --access, for the started server")
     job = load_configuration(config)
 
     def tell(line: dict[str, Any]) -> None:
         print(json.dumps(line, ensure_ascii=False), flush=True)
 
-    run_overlay(job, url=server, folder=store, processes=processes, report=_say, tell=tell)
+    run_overlay(
+        job, url=server, folder=store, processes=processes, report=_say, tell=tell,
+        credentials=_credentials(key, ca, client_certificate), access=access_file,
+        certificates=certificates_of(certificate, certificate_key, None),
+    )  # fmt: skip
 
 
 @app.command()
@@ -270,12 +300,16 @@ def broker(
     name: Annotated[str, typer.Argument(help="Which broker of the overlay.")],
     server: ServerOption,
     config: Annotated[Path | None, typer.Argument(help="A TOML file; else the overlay that the server has.")] = None,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
 ) -> None:
     """Run one broker against your NATS server until Ctrl-C."""
     from catchment.app.config import load_configuration
     from catchment.app.serving import broker_forever
 
-    broker_forever(name, server, None if config is None else load_configuration(config), _say)
+    job = None if config is None else load_configuration(config)
+    broker_forever(name, server, job, _say, _credentials(key, ca, client_certificate))
 
 
 @app.command()
@@ -285,12 +319,16 @@ def publish(
     server: ServerOption,
     at: AtOption = None,
     stored: Annotated[bool, typer.Option("--stored", help="Wait until events are stored, not until taken.")] = False,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish JSON lines from standard input; exits with 1 if any was refused."""
     from catchment.app.serving import publish_lines
 
-    found = publish_lines(topic, server, at, sys.stdin.fileno(), stored=stored)
+    credentials = _credentials(key, ca, client_certificate)
+    found = publish_lines(topic, server, at, sys.stdin.fileno(), stored=stored, credentials=credentials)
     if as_json:
         print_json(found)
     else:
@@ -310,6 +348,9 @@ def subscribe(
     name: Annotated[str | None, typer.Option(help="Of the subscription.")] = None,
     durable: Annotated[str | None, typer.Option(help="A client's name, for whom all is collected while away.")] = None,
     count: Annotated[int | None, typer.Option(help="Stop after so many.", min=1)] = None,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
 ) -> None:
     """Print events or values of windows as JSON lines, as they come, until Ctrl-C."""
     from catchment.app.serving import subscribe_lines
@@ -317,7 +358,8 @@ def subscribe(
 
     if durable is not None and name is None:
         raise ConfigurationError("--durable is given without --name; accepted is a name under which it is asked again")
-    subscribe_lines(sql, server, at, name=name, durable=durable, count=count)
+    credentials = _credentials(key, ca, client_certificate)
+    subscribe_lines(sql, server, at, name=name, durable=durable, count=count, credentials=credentials)
 
 
 SizesOption = Annotated[list[int] | None, typer.Option("--size", min=1, help="How many; may be given several times.")]
@@ -431,15 +473,15 @@ def _given(**options: Any) -> dict[str, Any]:
 def _telling(title: str) -> Iterator[Callable[[str], None]]:
     """Something to tell progress to: a line that changes on a terminal, a line for each change elsewhere."""
     console = Console(stderr=True, highlight=False)
-    told = ""
+    shown = ""
     with console.status(title) as status:
 
         def report(line: str) -> None:
-            nonlocal told
+            nonlocal shown
             status.update(line)
-            if line != told and not console.is_terminal:
+            if line != shown and not console.is_terminal:
                 console.print(line, markup=False)
-            told = line
+            shown = line
 
         yield report
 

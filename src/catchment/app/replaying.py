@@ -157,7 +157,7 @@ def replay_job(
     subscriptions = _asked(configuration, publications, steps)
     options = configuration.options
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AbsentTopicWarning)  # which is told below, from what the events say
+        warnings.simplefilter("ignore", AbsentTopicWarning)  # which is shown below, from what the events say
         run = catchment.replay(
             spark,
             publications,
@@ -272,14 +272,14 @@ def show_replayed(replayed: Replayed) -> None:
         rows = [[_group(row[name]) if name == "group" else row[name] for name in shown] for row in replayed.sample]
         print_rows("Some notifications", ["subscription", "window from", "to", "group", "output", "value"], rows)
     if replayed.verification is not None:
-        told = replayed.verification
+        verification = replayed.verification
         print_facts(
             "Oracle",
             {
-                "subscriptions": told.subscriptions,
-                "values compared": told.values,
-                "deliveries compared": told.deliveries,
-                "differences": len(told.differences),
+                "subscriptions": verification.subscriptions,
+                "values compared": verification.values,
+                "deliveries compared": verification.deliveries,
+                "differences": len(verification.differences),
             },
         )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from catchment.app.config import Configuration
+from catchment.app.guarded import GuardedServer
 from catchment.broker.aggregation import AggregationOptions
 from catchment.broker.client import WindowValue
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -25,9 +26,11 @@ from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import Overlay
 from catchment.transport.client import Client
+from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
+from catchment.transport.permissions import Certificates
 from catchment.transport.running import LiveBroker
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
@@ -35,6 +38,7 @@ from catchment.transport.wire import open_connection
 __all__ = ["broker_forever", "described", "publish_lines", "subscribe_lines", "up"]
 
 STOP_S = 20.0
+WATCH_S = 0.2
 READ_BYTES = 1 << 18
 Report = Callable[[str], None]
 
@@ -64,9 +68,9 @@ def described(job: Configuration) -> Description:
     )
 
 
-async def stored_description(url: str, described: Description | None) -> Description:
+async def stored_description(url: str, described: Description | None, credentials: Credentials) -> Description:
     """The overlay of a server, which is the one that is described here, if any is."""
-    connection = await open_connection(url, "catchment")
+    connection = await open_connection(url, "catchment", credentials)
     try:
         streams = JetStream(connection)
         if described is not None:
@@ -80,7 +84,9 @@ async def stored_description(url: str, described: Description | None) -> Descrip
 # -- brokers ----------------------------------------------------------------------------------------------------------
 
 
-async def run_brokers(names: Sequence[str], url: str, described: Description, report: Report) -> None:
+async def run_brokers(
+    names: Sequence[str], url: str, described: Description, credentials: Credentials, report: Report
+) -> None:
     """Be some brokers until SIGTERM or Ctrl-C; one that fails ends all."""
     brokers = [
         LiveBroker(
@@ -90,6 +96,7 @@ async def run_brokers(names: Sequence[str], url: str, described: Description, re
             described.advice,
             url,
             options=described.options,
+            credentials=credentials,
             report=_prefixed(report, name),
         )
         for name in names
@@ -114,13 +121,15 @@ def _prefixed(report: Report, name: str) -> Report:
     return lambda line: report(f"broker {name} {line}")
 
 
-def broker_forever(name: str, url: str, job: Configuration | None, report: Report) -> None:
+def broker_forever(
+    name: str, url: str, job: Configuration | None, report: Report, credentials: Credentials = OPEN
+) -> None:
     """One broker against a server; returns once it was asked to stop."""
 
     async def run() -> None:
-        found = await stored_description(url, described(job) if job is not None else None)
+        found = await stored_description(url, described(job) if job is not None else None, credentials)
         _tell_durability(url, found, report)
-        await run_brokers([name], url, found, report)
+        await run_brokers([name], url, found, credentials, report)
 
     asyncio.run(run())
 
@@ -134,14 +143,14 @@ def _tell_durability(url: str, found: Description, report: Report) -> None:
         )
 
 
-def _brokers_process(names: Sequence[str], url: str, described: Description) -> None:
+def _brokers_process(names: Sequence[str], url: str, described: Description, credentials: Credentials) -> None:
     """The main function of a process of `up`."""
 
     def report(line: str) -> None:
         os.write(2, f"{line}\n".encode())
 
     try:
-        asyncio.run(run_brokers(names, url, described, report))
+        asyncio.run(run_brokers(names, url, described, credentials, report))
     except LeaseLostError as error:
         report(str(error))
         os._exit(3)
@@ -153,11 +162,14 @@ def _brokers_process(names: Sequence[str], url: str, described: Description) -> 
 class _Fleet:
     """The processes of an overlay, forked from one that has imported everything."""
 
-    def __init__(self, groups: Sequence[Sequence[str]], url: str, described: Description) -> None:
+    def __init__(
+        self, groups: Sequence[Sequence[str]], url: str, described: Description, credentials: Credentials
+    ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["catchment.app.serving"])
         self.processes = [
-            context.Process(target=_brokers_process, args=(group, url, described), daemon=True) for group in groups
+            context.Process(target=_brokers_process, args=(group, url, described, credentials), daemon=True)
+            for group in groups
         ]
 
     def start(self) -> None:
@@ -188,23 +200,39 @@ def up(
     processes: int | None,
     report: Report,
     tell: Callable[[dict[str, Any]], None],
+    credentials: Credentials = OPEN,
+    access: Path | None = None,
+    certificates: Certificates | None = None,
 ) -> None:
-    """Run a whole overlay until Ctrl-C; `tell` gets what the subscriptions of the file bring."""
+    """Run a whole overlay until Ctrl-C; `tell` gets what the subscriptions of the file bring.
+
+    `access` and `certificates` are for the server that is started; `credentials` for one that is there.
+    """
     found = described(job)
     brokers = found.brokers
     count = min(processes or len(brokers), len(brokers))
     groups = [brokers[first::count] for first in range(count)]
     with ExitStack() as stack:
+        of_brokers = of_clients = credentials
+        guarded: GuardedServer | None = None
         if url is None:
             place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-")))
-            url = stack.enter_context(Server(place, durability=found.durability)).url
+            if access is not None:
+                keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-keys-")))
+                guarded = GuardedServer(place, access, keys, certificates, credentials.ca, durability=found.durability)
+                of_brokers, of_clients = guarded.of_brokers, guarded.of_operator
+                url = stack.enter_context(guarded.server).url
+                asyncio.run(guarded.store(url))
+            else:
+                server = Server(place, certificates=certificates, durability=found.durability)
+                url = stack.enter_context(server).url
         else:
             _tell_durability(url, found, report)
-        asyncio.run(stored_description(url, found))
-        fleet = _Fleet(groups, url, found)
+        asyncio.run(stored_description(url, found, of_clients))
+        fleet = _Fleet(groups, url, found, of_brokers)
         stack.callback(fleet.stop)
         fleet.start()
-        asyncio.run(_subscriptions(url, found, job.subscriptions, fleet, report, tell))
+        asyncio.run(_subscriptions(url, found, job.subscriptions, fleet, report, tell, of_clients, guarded))
 
 
 async def _subscriptions(
@@ -214,6 +242,8 @@ async def _subscriptions(
     fleet: _Fleet,
     report: Report,
     tell: Callable[[dict[str, Any]], None],
+    credentials: Credentials,
+    guarded: GuardedServer | None,
 ) -> None:
     """Ask for what the file asks for, and tell what comes, until Ctrl-C or until a broker has ended."""
     stopped = asyncio.Event()
@@ -226,7 +256,7 @@ async def _subscriptions(
     async def begin() -> None:
         for broker in found.brokers:
             asked = [one for one in subscriptions if (one.at or found.brokers[0]) == broker]
-            client = clients[broker] = await Client(url, broker=broker).open()
+            client = clients[broker] = await Client(url, broker=broker, credentials=credentials).open()
             for one in asked:
                 subscription = await client.subscribe(one.sql, name=one.name)
                 tasks.append(asyncio.create_task(_tell_all(subscription, one.name, tell)))
@@ -234,7 +264,9 @@ async def _subscriptions(
 
     async def watch() -> None:
         while all(process.is_alive() for process in fleet.processes):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(WATCH_S)
+            if guarded is not None:
+                await guarded.reload_if_changed(url, report)
         report("a broker has ended")
         stopped.set()
 
@@ -289,11 +321,13 @@ def _time(time_us: int) -> str:
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000).isoformat()
 
 
-def publish_lines(topic: str, url: str, at: str | None, file: int, *, stored: bool) -> dict[str, Any]:
+def publish_lines(
+    topic: str, url: str, at: str | None, file: int, *, stored: bool, credentials: Credentials = OPEN
+) -> dict[str, Any]:
     """Publish JSON lines of an open file as they come; how many were taken, came late, or were refused, and why."""
 
     async def run() -> dict[str, Any]:
-        client = await Client(url, broker=at).open()
+        client = await Client(url, broker=at, credentials=credentials).open()
         taken, late = 0, list[str]()
         refused: list[dict[str, Any]] = []
         try:
@@ -346,7 +380,14 @@ async def _lines(file: int) -> AsyncIterator[tuple[int, bytes]]:
 
 
 def subscribe_lines(
-    sql: str, url: str, at: str | None, *, name: str | None, durable: str | None, count: int | None
+    sql: str,
+    url: str,
+    at: str | None,
+    *,
+    name: str | None,
+    durable: str | None,
+    count: int | None,
+    credentials: Credentials = OPEN,
 ) -> None:
     """Print what a subscription brings as JSON lines, until Ctrl-C or so many."""
 
@@ -354,7 +395,7 @@ def subscribe_lines(
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        client = await Client(url, broker=at, name=durable, durable=durable is not None).open()
+        client = await Client(url, broker=at, name=durable, durable=durable is not None, credentials=credentials).open()
         try:
             subscription = await client.subscribe(sql, name=name)
             sys.stderr.write("subscribed\n")

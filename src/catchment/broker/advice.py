@@ -186,7 +186,7 @@ class At:
 
         def send() -> None:
             change = self._here.change_for(neighbour) if confirmed else 0
-            self._here.send(neighbour, m.Told(self._advice, body, change), counts)
+            self._here.send(neighbour, m.AdviceMessage(self._advice, body, change), counts)
 
         self.asked.append(send)
 

@@ -37,6 +37,7 @@ from catchment.broker.inputs import (
     TAKEN,
     AdviceAttached,
     AdviceRemoved,
+    Allowed,
     Attached,
     Detached,
     Input,
@@ -47,6 +48,7 @@ from catchment.broker.inputs import (
     Received,
     Replied,
     Resumed,
+    Rights,
     Room,
     Send,
     Step,
@@ -57,6 +59,7 @@ from catchment.broker.inputs import (
 from catchment.broker.joining import Joined, JoinedMessage
 from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits, require_name, shortened
 from catchment.broker.peers import HERE, Peer
+from catchment.broker.rights import losers
 from catchment.broker.routing import Before, Matched, Routes, RowNumbers, combined, rising
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
@@ -143,6 +146,8 @@ class Broker:
         self.now_us, self.position = NEVER_US, 0
         self.is_full = False
         """More waits in this broker's own log than may."""
+        self.rights: Mapping[str, Allowed] | None = None
+        """By owner; None while everybody may do everything."""
         self.weaver = Weaver(self, advice)
         self._joined: dict[str, Joined] = {}
         """By topic, events that are not forwarded yet; empty between steps."""
@@ -308,7 +313,7 @@ class Broker:
 
     def _count(self, to: str, message: m.Message, kind: str, messages: int, size: int) -> None:
         add_traffic(self._traffic, (to, kind), messages, size)
-        if isinstance(message, m.Told):
+        if isinstance(message, m.AdviceMessage):
             add_traffic(self._traffic_by_advice, (to, message.advice, kind), messages, size)
         for advice, body in getattr(message, "extras", {}).items():
             add_traffic(self._traffic_by_advice, (to, advice, ALONG), 1, len(body))
@@ -419,6 +424,16 @@ class Broker:
         self._detach(Detached(item.client))
         self._leaving[item.client], self._outgoing[item.client] = peer, answers
         self.send(item.client, m.Dropped(item.frames))
+        return TAKEN
+
+    def _change_rights(self, item: Rights) -> Outcome:
+        """Take a new table of rights; who uses what it may no longer do hears that, behind all that it was sent."""
+        self.rights = item.users
+        for client, reason in list(losers(self)):
+            peer, said = self._client(client), self._outgoing.get(client, [])
+            self._detach(Detached(client))
+            self._leaving[client], self._outgoing[client] = peer, list(said)
+            self.send(client, m.Dropped(0, reason))
         return TAKEN
 
     def _client(self, name: str, incarnation: int = 0) -> Peer:
@@ -676,6 +691,7 @@ _HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
     Detached: Broker._detach,
     Overrun: Broker._overrun,
     Room: Broker._room,
+    Rights: Broker._change_rights,
     AdviceAttached: lambda broker, item: broker.weaver.begin(item.advice, broker._catalogue),
     AdviceRemoved: lambda broker, item: broker.weaver.remove(item.advice),
     Replied: lambda broker, item: broker.weaver.replied(item.reply),

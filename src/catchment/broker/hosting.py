@@ -290,14 +290,16 @@ class Host:
 
     def __init__(self, broker: Broker, outboxes: dict[str, Outbox], limits: Limits) -> None:
         self.broker, self.outboxes, self._limits = broker, outboxes, limits
-        self._full = self._told_full()
+        self._full = self._known_full()
         self._overrun: set[str] = set()
         self._ends: list[int] = []
         """Of the last step, and of those without output before it."""
         self._is_output = False
+        self._grown = set(outboxes)
+        """Peers whose outboxes may have come to their limits since notices were last asked for."""
 
-    def _told_full(self) -> set[str]:
-        """The neighbours of which the broker was told that there is no room."""
+    def _known_full(self) -> set[str]:
+        """The neighbours towards which the broker knows that there is no room."""
         return {name for name in self.broker.neighbours if self.broker.peers[name].is_full}
 
     @property
@@ -330,6 +332,7 @@ class Host:
     def hand_over(self, send: Send) -> None:
         """Put what a step has for one peer into its outbox."""
         self.outboxes.setdefault(send.to, Outbox()).put(send, self._ends)
+        self._grown.add(send.to)
 
     def forget(self, position: int) -> None:
         """A snapshot stands for all up to a position: where steps ended before is of no use."""
@@ -337,23 +340,29 @@ class Host:
         for outbox in self.outboxes.values():
             outbox.ends = [end for end in outbox.ends if end > position]
 
-    def notices(self) -> Iterator[Item]:
+    def notices(self) -> list[Item]:
         """What the broker has to know of its outboxes: to be stored in its log."""
-        most = self._limits.link_bytes_max
-        for name in self.broker.neighbours:
-            size = self.outboxes[name].size_bytes if name in self.outboxes else 0
-            if name not in self._full and size > most:
-                self._full.add(name)
-                yield Room(name, is_full=True)
-            elif name in self._full and size <= most // 2:
-                self._full.remove(name)
-                yield Room(name, is_full=False)
-        for name in sorted(self.broker.clients - self._overrun):
+        found: list[Item] = []
+        changed = sorted(self._grown | self._full)
+        self._grown.clear()
+        for name in changed:
             outbox = self.outboxes.get(name)
-            most = self._limits.for_client(is_durable=self.broker.peers[name].is_durable)
-            if outbox is not None and outbox.size_bytes > most:
+            size = 0 if outbox is None else outbox.size_bytes
+            if name in self.broker.neighbours:
+                most = self._limits.link_bytes_max
+                if name not in self._full and size > most:
+                    self._full.add(name)
+                    found.append(Room(name, is_full=True))
+                elif name in self._full and size <= most // 2:
+                    self._full.remove(name)
+                    found.append(Room(name, is_full=False))
+            elif name in self.broker.clients and name not in self._overrun and size > self._client_bytes_max(name):
                 self._overrun.add(name)
-                yield Overrun(name, len(outbox.frames))
+                found.append(Overrun(name, len(self.outboxes[name].frames)))
+        return found
+
+    def _client_bytes_max(self, name: str) -> int:
+        return self._limits.for_client(is_durable=self.broker.peers[name].is_durable)
 
     def replay(self, inputs: Sequence[Input], sizes: Iterable[int] = repeat(1_000)) -> Iterator[Step]:
         """Step over inputs that may have been handled before, and hand over what peers do not have.
@@ -382,7 +391,7 @@ class Host:
         step = self.step(())
         yield step, _lacking(step, has)
         # The log may have said more of room than the snapshot.
-        self._full = self._told_full()
+        self._full = self._known_full()
 
 
 def _lacking(step: Step, has: Mapping[str, tuple[int, int]]) -> list[Send]:

@@ -19,6 +19,7 @@ __all__ = [
     "TAKEN",
     "AdviceAttached",
     "AdviceRemoved",
+    "Allowed",
     "Attached",
     "Detached",
     "Input",
@@ -29,6 +30,7 @@ __all__ = [
     "Received",
     "Replied",
     "Resumed",
+    "Rights",
     "Room",
     "Send",
     "Step",
@@ -101,6 +103,19 @@ class Room(_Item, frozen=True):
     is_full: bool
 
 
+class Allowed(msgspec.Struct, frozen=True, array_like=True):
+    """To which topics a user may publish, and to which it may subscribe; None for all."""
+
+    publishes: tuple[str, ...] | None = ()
+    subscribes: tuple[str, ...] | None = ()
+
+
+class Rights(_Item, frozen=True):
+    """From now on these users may do this, and nobody else anything; or, with None, everybody everything."""
+
+    users: dict[str, Allowed] | None
+
+
 class AdviceAttached(_Item, frozen=True):
     """An advice of the broker's catalogue shall be attached, behind those that are there."""
 
@@ -131,6 +146,7 @@ Item = (
     | Detached
     | Overrun
     | Room
+    | Rights
     | AdviceAttached
     | AdviceRemoved
     | Replied

@@ -21,6 +21,7 @@ from typing import Any
 
 from catchment.broker.advice import NO_CATALOGUE, Advice, Catalogue, KnownSubscription
 from catchment.broker.broker import Broker, Settings
+from catchment.broker.inputs import Allowed
 from catchment.broker.peers import Peer
 from catchment.broker.recent_ids import Frozen, RecentIds
 from catchment.broker.snapshot_coding import SnapshotWriter, read_value
@@ -81,6 +82,7 @@ def freeze(broker: Broker) -> Snapshot:
         "now_us": broker.now_us,
         "position": broker.position,
         "is full": broker.is_full,
+        "rights": _saved_rights(broker),
         "counters": dict(broker.counters),
         "peers": {name: peer.saved() for name, peer in broker.peers.items()},
         "clients": frozenset(broker.clients),
@@ -117,6 +119,8 @@ def restored(
         incarnation=saved["incarnation"],
     )
     broker.now_us, broker.position, broker.is_full = saved["now_us"], saved["position"], saved["is full"]
+    if saved["rights"] is not None:
+        broker.rights = {owner: Allowed(*map(_topics, both)) for owner, both in saved["rights"].items()}
     broker.counters = Counter(saved["counters"])
     broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
     broker.clients = set(saved["clients"])
@@ -129,6 +133,16 @@ def restored(
     broker.ingress.recent = RecentIds.restored(DEDUPLICATION_US, ids)
     broker.weaver.restore(saved["weaver"])
     return broker
+
+
+def _saved_rights(broker: Broker) -> dict[str, Any] | None:
+    if broker.rights is None:
+        return None
+    return {owner: (allowed.publishes, allowed.subscribes) for owner, allowed in broker.rights.items()}
+
+
+def _topics(saved: list[str] | None) -> tuple[str, ...] | None:
+    return None if saved is None else tuple(saved)
 
 
 def _advice(saved: Mapping[str, Any], given: Mapping[str, Advice], catalogue: Catalogue) -> list[Advice]:

@@ -2,7 +2,7 @@
 
     client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents AdvanceTime AskAdvice
     broker ─► client     Acknowledged Refused Delivered Notified Informed Dropped
-    broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed RoomChanged Told
+    broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed RoomChanged AdviceMessage
 
 Rule 1: messages are frozen values; `str` of one is a line of a trace.
 Rule 2: what an advice adds to a message travels under the advice's name, and nobody else reads it.
@@ -26,6 +26,7 @@ __all__ = [
     "AdvanceTime",
     "AdvertiseTopic",
     "Advertised",
+    "AdviceMessage",
     "AskAdvice",
     "Confirmed",
     "Delivered",
@@ -41,7 +42,6 @@ __all__ = [
     "RoomChanged",
     "SubscribeTo",
     "Subscribed",
-    "Told",
     "UnadvertiseTopic",
     "Unadvertised",
     "UnsubscribeFrom",
@@ -215,12 +215,14 @@ class Informed(_Message, frozen=True):
 
 
 class Dropped(_Message, frozen=True):
-    """The client has not read for too long, is told what it missed, and is no longer known to its broker."""
+    """The client is no longer known to its broker: it has not read for too long, and is told how much it missed; or
+    there is another reason."""
 
     frames: int
+    reason: str = ""
 
     def __str__(self) -> str:
-        return f"dropped, missed {self.frames} frames"
+        return f"dropped, {self.reason or f'missed {self.frames} frames'}"
 
 
 # -- broker to broker -------------------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ class RoomChanged(_Message, frozen=True):
         return "FULL" if self.is_full else "ROOM"
 
 
-class Told(_Message, frozen=True):
+class AdviceMessage(_Message, frozen=True):
     """A message of an advice to itself at a neighbour."""
 
     advice: str
@@ -313,7 +315,7 @@ ForClient = Acknowledged | Refused | Delivered | Notified | Informed
 Message = (
     AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents | AdvanceTime | AskAdvice
     | ForClient | Dropped
-    | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | Told
+    | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | AdviceMessage
 )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def confirm(broker: Broker, neighbour: str, change: int) -> bool:
     return due is not None
 
 
-def _told(broker: Broker, message: m.Told, neighbour: str) -> None:
+def _advice_message(broker: Broker, message: m.AdviceMessage, neighbour: str) -> None:
     broker.weaver.deliver(message, neighbour)
 
 
@@ -131,5 +131,5 @@ HANDLERS: Mapping[type, Callable[..., None]] = {
     m.Subscribed: _subscribed,
     m.Confirmed: _confirmed,
     m.RoomChanged: _room_changed,
-    m.Told: _told,
+    m.AdviceMessage: _advice_message,
 }

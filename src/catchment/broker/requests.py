@@ -12,6 +12,7 @@ from catchment.broker.frames import require_sendable
 from catchment.broker.joining import JoinedMessage
 from catchment.broker.limits import BusyError, require_name, require_sql, shortened
 from catchment.broker.peers import HERE
+from catchment.broker.rights import require_right
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.filter import NO_EVENT
 from catchment.model.subscription import Subscription
@@ -60,6 +61,7 @@ def refuse_too_large(broker: Broker, messages: Sequence[m.Message], client: str,
 def _advertise_topic(broker: Broker, message: m.AdvertiseTopic, client: str) -> None:
     def act() -> None:
         _require_topic(broker, message.topic)
+        require_right(broker, client, "publish", message.topic)
         topics = broker.peers[client].topics
         if message.topic not in topics:
             broker.settings.limits.require_topics(client, len(topics))
@@ -86,6 +88,7 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
         query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
+        require_right(broker, client, "subscribe", query.topic)
         require_sendable(query.topic, query.where)
         demand: Demand | None = query.where
         if query.aggregate is not None:

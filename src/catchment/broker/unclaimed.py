@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from catchment.broker.messages import Told
+from catchment.broker.messages import AdviceMessage
 
 __all__ = ["UNCLAIMED_BYTES_MAX", "UNCLAIMED_US", "Unclaimed", "UnclaimedMessage"]
 
@@ -25,7 +25,7 @@ class UnclaimedMessage:
 
     until_us: int
     sender: str
-    message: Told
+    message: AdviceMessage
 
     @property
     def size_bytes(self) -> int:
@@ -39,7 +39,7 @@ class Unclaimed:
         self.messages: deque[UnclaimedMessage] = deque()
         self.size_bytes = 0
 
-    def takes(self, message: Told, sender: str, now_us: int) -> bool:
+    def takes(self, message: AdviceMessage, sender: str, now_us: int) -> bool:
         """Keep a message, if there is room for it."""
         one = UnclaimedMessage(now_us + UNCLAIMED_US, sender, message)
         if self.size_bytes + one.size_bytes > UNCLAIMED_BYTES_MAX:

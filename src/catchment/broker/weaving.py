@@ -21,7 +21,7 @@ from catchment.broker.advice import JOINPOINTS, OWN, VALUE_BYTES_MAX, Advice, At
 from catchment.broker.demands import AskedQuestion
 from catchment.broker.inputs import TAKEN, Outcome
 from catchment.broker.limits import require_name, shortened
-from catchment.broker.messages import Confirmed, Extras, Told
+from catchment.broker.messages import AdviceMessage, Confirmed, Extras
 from catchment.broker.rounds import Rounds
 from catchment.broker.routing import Before, Matched
 from catchment.broker.store import Requests, StoreReply
@@ -209,7 +209,7 @@ class Weaver:
         elif where == "on_subscribe" and not isinstance(found, AskedQuestion | None):
             raise TypeError(f"it returned {_shown(found)}; accepted is an AskedQuestion, or None")
 
-    def deliver(self, message: Told, sender: str) -> None:
+    def deliver(self, message: AdviceMessage, sender: str) -> None:
         """A message of an advice has come; it is confirmed once it has had its effect, or has none."""
         advice = self._advice.get(message.advice)
         if advice is None and self.unclaimed.takes(message, sender, self._broker.now_us):

@@ -50,7 +50,7 @@ class Answer:
     """Notifications, deliveries and overflows of the oracle."""
 
     lines: list[Line]
-    """What is told."""
+    """Values that subscribers receive."""
     overflown: list[Line]
     """What is reported, as its value is beyond its type."""
     delivered: list[tuple[str, Any]]

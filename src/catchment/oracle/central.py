@@ -63,9 +63,9 @@ def oracle(
             deliveries += [(life.subscription.name, arrived.ids[row]) for row in rows]
         else:
             lines += _windows(life, query.aggregate, rows, arrived, known[topic].with_implicit())
-    told = [line for line in lines if line.problem is None]
+    values = [line for line in lines if line.problem is None]
     reported = [line for line in lines if line.problem is not None]
-    return Answer(told, reported, deliveries, arrived.table.schema.field("event_id").type)
+    return Answer(values, reported, deliveries, arrived.table.schema.field("event_id").type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,14 +72,14 @@ def judged(
 def for_a_pass(judged: DataFrame, plan: Plan, wanted: Wanted, watermark_us: int | None) -> DataFrame:
     """Judged publications in the columns that a pass needs.
 
-    The id is there where it will be told: of events that are delivered, late or refused.
+    The id is there where it will be shown: of events that are delivered, late or refused.
     """
-    told = "TRUE" if wanted.deliveries and plan.regular_names else f"{REASON} IS NOT NULL"
+    shown = "TRUE" if wanted.deliveries and plan.regular_names else f"{REASON} IS NOT NULL"
     if watermark_us is not None:
-        told += f" OR unix_micros(ts) < {watermark_us}"
+        shown += f" OR unix_micros(ts) < {watermark_us}"
     used = {"topic", "broker", "ts", REASON, *_used(plan), *([SIZE] if wanted.sizes else [])}
     columns = [name for name in judged.columns if name in used]
-    return judged.selectExpr(f"CASE WHEN {told} THEN event_id END AS event_id", *columns)
+    return judged.selectExpr(f"CASE WHEN {shown} THEN event_id END AS event_id", *columns)
 
 
 def _used(plan: Plan) -> set[str]:

@@ -435,7 +435,7 @@ class MicroBatches:
                     # To be counted before it is handed over, and not to be worked out twice.
                     kept.append(answers.persist())
             else:
-                both = shared_pass.told(partials, sent_plan, selection, revision, self._words).persist()
+                both = shared_pass.answers_and_messages(partials, sent_plan, selection, revision, self._words).persist()
                 answers, sent = shared_pass.answers_of(both), shared_pass.messages_of(both)
                 kept.append(both)
         overflows = shared_pass.overflows_of(answers)

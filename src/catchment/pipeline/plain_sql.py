@@ -67,7 +67,7 @@ def _answered(
     merged = _aggregated(spread, ["question", "window", *keys], _merged(states))
     group = ", ".join(f"{spark_literal(name)}, CAST({column_of(name)} AS STRING)" for name in layout.group_keys)
     finished = _finished(questions, states)
-    told = " ".join(f"WHEN {at} THEN {_told(question, finished)}" for at, question in enumerate(questions))
+    answers = " ".join(f"WHEN {at} THEN {_answers(question, finished)}" for at, question in enumerate(questions))
     start = f"window * {window.shift_us}"
     return (
         merged.select("*", *(one.result for one in finished.values()))
@@ -76,7 +76,7 @@ def _answered(
             f"timestamp_micros({start}) AS window_start",
             f"timestamp_micros({start} + {window.size_us}) AS window_end",
             (f"map({group})" if group else "CAST(map() AS MAP<STRING, STRING>)") + " AS `group`",
-            f"inline(CASE question {told} END)",
+            f"inline(CASE question {answers} END)",
             "events AS publications",
             "0 AS revision",
         )
@@ -219,10 +219,10 @@ def _result(number: int, measure: Measure, part: Part, name: str) -> _Finished:
     return _Finished(number, result, within, F.when(value.isNotNull() & within.isNull(), problem))
 
 
-# -- what each asker is told ------------------------------------------------------------------------------------------
+# -- what each asker gets --------------------------------------------------------------------------------------------
 
 
-def _told(question: Question, finished: dict[Measure, _Finished]) -> str:
+def _answers(question: Question, finished: dict[Measure, _Finished]) -> str:
     """An array with a struct for each output of each subscription that asks this question."""
     rows = []
     for asker in question.askers:

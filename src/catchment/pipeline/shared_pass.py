@@ -40,6 +40,7 @@ from catchment.stages import (
 
 __all__ = [
     "MESSAGE_SCHEMA",
+    "answers_and_messages",
     "answers_of",
     "compact",
     "finish",
@@ -50,7 +51,6 @@ __all__ = [
     "overflows_of",
     "partials",
     "partials_by_question",
-    "told",
 ]
 
 CELLS_AT_ONCE = 1_000_000
@@ -129,22 +129,24 @@ def messages(partials: DataFrame, plan: SentPlan, selection: Selection, words: i
     return map_in_arrow(partials, run, MESSAGE_SCHEMA)
 
 
-TOLD_SCHEMA = pa.schema([*ANSWER_SCHEMA, *MESSAGE_SCHEMA])
+ANSWER_AND_MESSAGE_SCHEMA = pa.schema([*ANSWER_SCHEMA, *MESSAGE_SCHEMA])
 
 
-def told(partials: DataFrame, plan: SentPlan, selection: Selection, revision: int, words: int) -> DataFrame:
+def answers_and_messages(
+    partials: DataFrame, plan: SentPlan, selection: Selection, revision: int, words: int
+) -> DataFrame:
     """Answers and messages from one merge, for `answers_of` and `messages_of` to tell apart."""
 
     def of(finished: Finished) -> Iterator[pa.RecordBatch]:
         for batch in [*finished.answers, *_message_rows(finished)]:
             columns = [
                 batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
-                for field in TOLD_SCHEMA
+                for field in ANSWER_AND_MESSAGE_SCHEMA
             ]
-            yield pa.RecordBatch.from_arrays(columns, schema=TOLD_SCHEMA)
+            yield pa.RecordBatch.from_arrays(columns, schema=ANSWER_AND_MESSAGE_SCHEMA)
 
     run = _finisher(plan, selection, revision, words, of)
-    return map_in_arrow(partials, run, TOLD_SCHEMA)
+    return map_in_arrow(partials, run, ANSWER_AND_MESSAGE_SCHEMA)
 
 
 def answers_of(both: DataFrame) -> DataFrame:
@@ -152,7 +154,7 @@ def answers_of(both: DataFrame) -> DataFrame:
 
 
 def notifications_of(answers: DataFrame) -> DataFrame:
-    """What is told."""
+    """Values that subscribers receive."""
     return answers.where("problem IS NULL").select(*NOTIFICATION_SCHEMA.names)
 
 

@@ -41,7 +41,7 @@ def needs_lots(plan: Plan, strategy: Strategy) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the links of a tree carried between brokers; partials are None where they are told by who had a say."""
+    """What the links of a tree carried between brokers; partials are None where they are notified by who had a say."""
 
     publications: LinkCounts
     partials: LinkCounts | None
@@ -68,7 +68,7 @@ def traffic_of(tree: Tree, strategy: Strategy, carried: Sent, messages: DataFram
     """The table of what links carried, with the partials and notifications that `messages` tell of."""
     words = word_count(len(tree.brokers))
     rows = [] if messages is None else messages.collect()
-    told = [row for row in rows if row.kind == "notification"]
+    notified = [row for row in rows if row.kind == "notification"]
     partials = carried.partials
     if partials is None:
         sent = [row for row in rows if row.kind == "partial"] if strategy.placement == "early" else []
@@ -81,8 +81,8 @@ def traffic_of(tree: Tree, strategy: Strategy, carried: Sent, messages: DataFram
         )
     notifications = count_notifications(
         tree,
-        np.array([row.broker for row in told], np.int64),
-        np.array([row.messages for row in told], np.int64),
-        np.array([row.bytes for row in told], np.int64),
+        np.array([row.broker for row in notified], np.int64),
+        np.array([row.messages for row in notified], np.int64),
+        np.array([row.bytes for row in notified], np.int64),
     )
     return traffic_table(tree, publications=carried.publications, partials=partials, notifications=notifications)

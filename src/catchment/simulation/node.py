@@ -73,9 +73,6 @@ class Node:
     def hand_over(self, send: Send) -> None:
         self.host.hand_over(send)
 
-    def notices(self) -> Iterator[Item]:
-        return self.host.notices()
-
     def snapshot(self) -> None:
         """Freeze the broker now and then, and store the next piece of what was frozen."""
         self._steps += 1

@@ -335,10 +335,9 @@ class World:
         """What a broker wants after a step."""
         if self._watch is not None:
             self._watch(self, node)
-        for peer in sorted(node.outboxes):
+        for peer in sorted(name for name, outbox in node.outboxes.items() if outbox.frames):
             self._pump(node.name, peer)
-        for item in node.notices():
-            self._store(node, item)
+        self._take_notice(node)
         if node.waiting:
             self._soon(node)
         self._wake(node)
@@ -352,8 +351,12 @@ class World:
         while outbox is not None and outbox.frames and self._network.has_room(source, target):
             self._network.send(source, target, outbox.take())
         if not node.is_down:
-            for item in node.notices():
-                self._store(node, item)
+            self._take_notice(node)
+
+    def _take_notice(self, node: Node) -> None:
+        """Store what a broker has to know of its outboxes."""
+        for item in node.host.notices():
+            self._store(node, item)
 
     def _ask_store(self, node: Node, request: StoreRequest) -> None:
         options, chance = self.options, self.random.random

@@ -305,7 +305,7 @@ class OpenCells:
     def add_rows(self, rows: pa.RecordBatch, questions: Mapping[int, Question]) -> list[Cells]:
         """Add rows of partials, as far as their questions and parts are asked for here; return what was added.
 
-        Parts that are asked for and were not told have met no value.
+        Parts that are asked for and do not come have met no value.
         """
         found: list[Cells] = []
         asked = rows.column("question").to_numpy()
@@ -324,11 +324,11 @@ class OpenCells:
             chosen = np.flatnonzero(codes == code)
             of_code = rows.take(pa.array(chosen))
             found.append(cells_of_rows(code, of_code, instance[chosen], self.names.groups(flat(of_code, "groups"))))
-        for question_id, told in present.items():
+        for question_id, given in present.items():
             question = questions[question_id]
-            missing = [place for place, part in enumerate(question.parts) if part.id not in told]
+            missing = [place for place, part in enumerate(question.parts) if part.id not in given]
             if missing:
-                first = next(iter(told))
+                first = next(iter(given))
                 of_first = rows.take(pa.array(np.flatnonzero((asked == question_id) & (parts == first))))
                 seen = cells_of_rows(
                     kernels.TALLY, of_first, np.zeros(of_first.num_rows, np.int64),

@@ -12,6 +12,10 @@ notices      what the process tells its broker: room, timers
 purging      when a snapshot is due, and what it makes useless; snapshots: its pieces
 leases       which process is a broker; marks: what is stored with each frame
 description  what brokers of one overlay agree on
+asking       what clients ask of a broker's process; answering: its side
+access       users and their roles; permissions: what a server lets them do; granting: what their brokers do
+credentials  how a process shows who it is
 client       an application's side; blocking: the same without asyncio
+sending, gathering, arriving, taking, subscriptions: the parts of a client
 server       a NATS server of our own
 """

@@ -53,13 +53,14 @@ class BlockingSubscription:
 class BlockingClient:
     """A client of one broker."""
 
-    def __init__(self, url: str, *, broker: str | None = None, name: str | None = None, durable: bool = False) -> None:
+    def __init__(self, url: str, **options: Any) -> None:
+        """Connect; `options` are those of `Client`."""
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="catchment client", daemon=True)
         self._thread.start()
 
         async def make() -> Client:
-            return await Client(url, broker=broker, name=name, durable=durable).open()
+            return await Client(url, **options).open()
 
         try:
             self._inner = self._wait(make())

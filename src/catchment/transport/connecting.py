@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 from catchment.transport.blocking import BlockingClient
 from catchment.transport.client import Client
+from catchment.transport.credentials import Credentials
 
 __all__ = ["Connecting", "connect"]
 
@@ -43,7 +45,16 @@ class Connecting:
             self._blocking.close()
 
 
-def connect(url: str, *, broker: str | None = None, name: str | None = None, durable: bool = False) -> Connecting:
+def connect(
+    url: str,
+    *,
+    broker: str | None = None,
+    name: str | None = None,
+    durable: bool = False,
+    key: str | Path | None = None,
+    ca: str | Path | None = None,
+    certificate: str | Path | None = None,
+) -> Connecting:
     """Become a client of a running overlay.
 
         async with catchment.connect("nats://127.0.0.1:4222", broker="b1") as client: …
@@ -51,5 +62,10 @@ def connect(url: str, *, broker: str | None = None, name: str | None = None, dur
 
     `broker` is the nearest one; without it, the first of the overlay. A `durable` client has a name: what it subscribes
     to is collected while it is away, and it goes on where it had come to.
+
+    Where access is controlled, `key` is the file that `catchment access add` wrote for the user, and `ca` a file with
+    the certificate that has signed the server's; `certificate`, with its key, is for servers that want one.
     """
-    return Connecting(url=url, broker=broker, name=name, durable=durable)
+    given = {"key": key, "ca": ca, "certificate": certificate}
+    credentials = Credentials(**{name: Path(file) for name, file in given.items() if file is not None})
+    return Connecting(url=url, broker=broker, name=name, durable=durable, credentials=credentials)

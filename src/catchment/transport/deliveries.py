@@ -15,7 +15,7 @@ from catchment.broker.hosting import Outbox
 from catchment.broker.inputs import Attached, Overrun
 from catchment.transport.context import LifeContext
 from catchment.transport.jetstream import MissingError
-from catchment.transport.names import confirmed_subject, deliver_subject, untoken
+from catchment.transport.names import client_of, confirm_subject, outbox_subjects
 from catchment.transport.notices import Notices
 from catchment.transport.outlets import Delivery
 from catchment.transport.records import StepRecords
@@ -38,11 +38,13 @@ class Deliveries:
     def __iter__(self) -> Iterator[Delivery]:
         return iter(self._of.values())
 
+    def get(self, client: str) -> Delivery | None:
+        return self._of.get(client)
+
     async def fence(self) -> None:
         """Take over the streams that are there."""
         streams = self._context.streams
-        prefix = deliver_subject(self._context.name, "", "").removesuffix("..")
-        for stream in await streams.names(f"{prefix}.>"):
+        for stream in await streams.names(outbox_subjects(self._context.name)):
             state = await streams.state(stream)
             if state is not None and "client" in state.metadata:
                 delivery = self._new(state.metadata["client"])
@@ -51,7 +53,7 @@ class Deliveries:
 
     def listen(self) -> None:
         """Hear what clients confirm."""
-        subject = confirmed_subject(self._context.name, "*")
+        subject = confirm_subject(self._context.name, "*/*")
         self._context.streams.connection.subscribe(subject, self._confirmed)
 
     async def attach(self, item: Attached, position: int) -> None:
@@ -98,7 +100,7 @@ class Deliveries:
 
     def _confirmed(self, message: Message) -> None:
         """A client has confirmed what it got."""
-        client = untoken(message.subject.rpartition(".")[2])
+        client = client_of(message.subject)
         delivery = self._of.get(client)
         try:
             said = msgspec.json.decode(message.data, type=dict[str, int])

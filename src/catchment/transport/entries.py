@@ -2,23 +2,22 @@
 
 Rule 1: a sender says only what is its own. The server lets nobody but a sender write to its subject; whose frame it is,
         and about whom, is checked here, by the subject alone. What has come over a link without a mark is nobody's.
+Rule 2: that a client has come, and whose it is, is said by the broker's process alone, whom the client has asked.
 """
 
 from __future__ import annotations
 
 from catchment.broker.frames import MAGIC, opened
 from catchment.broker.hosting import item_from_bytes
-from catchment.broker.inputs import Attached, Detached, Item, Parked, Received, Resumed, Room
+from catchment.broker.inputs import Detached, Item, Parked, Received, Room
 from catchment.model.errors import FrameError
 from catchment.transport.jetstream import Stored
 from catchment.transport.marks import mark_of
-from catchment.transport.names import untoken
+from catchment.transport.names import client_of, untoken
 
-__all__ = ["REPLY", "input_of"]
+__all__ = ["input_of"]
 
-REPLY = "Catchment-Reply"
-"""The header that names a subject where the sender wants to hear what became of its message."""
-_OF_CLIENTS = (Attached, Parked, Resumed, Detached)
+_OF_CLIENTS = (Parked, Detached)
 
 
 def input_of(broker: str, stored: Stored) -> tuple[str, Item | None]:
@@ -28,6 +27,8 @@ def input_of(broker: str, stored: Stored) -> tuple[str, Item | None]:
     """
     fields = stored.subject.split(".")
     kind, sender = fields[1], untoken(fields[3]) if len(fields) > 3 else ""
+    if kind == "client":
+        sender = client_of(stored.subject)
     if kind == "steps":
         return "", None
     if kind == "control":

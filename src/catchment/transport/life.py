@@ -14,18 +14,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
 from catchment.broker.advice import Advice
 from catchment.broker.broker import Settings
 from catchment.broker.hosting import Host, Outbox
 from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Woken
 from catchment.broker.store import StoreRequest
 from catchment.model.errors import CatchmentError
+from catchment.transport.answering import Answering
 from catchment.transport.buckets import Bucket, apply_request
 from catchment.transport.context import LifeContext
 from catchment.transport.deliveries import Deliveries
-from catchment.transport.entries import REPLY, input_of
+from catchment.transport.entries import input_of
+from catchment.transport.granting import Granting
 from catchment.transport.jetstream import Reader, Stored
 from catchment.transport.leases import Lease
 from catchment.transport.marks import newest_marked
@@ -68,6 +68,8 @@ class Life:
         self._presence = Presence(context, self._notices, self._timer.now_us)
         self._pieces = SnapshotStore(self._streams, context.name)
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
+        self._answering = Answering(context, self._deliveries, lambda: self._host.broker.peers)
+        self._granting = Granting(context, self._notices)
         self._host: Host
         self._reader: Reader | None = None
 
@@ -127,6 +129,8 @@ class Life:
         await self._replay(*await self._stored_until(fence, reader))
         self._snapshots.start_from(position)
         self._deliveries.listen()
+        await self._granting.start(self._host.broker.rights)
+        self._answering.start()
         if not pieces:
             # From now on, a stream that is gone is known to be.
             await self._snapshots.write_now(self._host)
@@ -236,9 +240,7 @@ class Life:
                 await self._deliveries.attach(item, one.position)
             elif outcome.kind == "taken" and isinstance(item, Detached):
                 await self._deliveries.detach(item.client, one.position)
-            if REPLY.encode() in (stored := entries[one.position]).head:
-                said = {"kind": outcome.kind, "reason": outcome.reason}
-                self._streams.connection.publish(stored.headers[REPLY], msgspec.json.encode(said))
+            self._answering.settle(entries[one.position], outcome)
         for request in step.requests:
             self._tasks.begin(self._ask_store(request))
         is_woken = any(isinstance(one.item, Woken) for one in inputs)

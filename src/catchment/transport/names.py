@@ -1,17 +1,31 @@
-"""How streams and subjects are named.
+"""How streams and subjects are named, and who may use which.
 
-    catchment.link.<to>.<from>             frames of a neighbour            ┐
-    catchment.room.<to>.<from>             a neighbour's stream is full     │ the input stream of broker <to>:
-    catchment.client.<broker>.<client>     frames of a client, its coming   │ one order, stored times
-    catchment.control.<broker>             timers, store replies, notices   │
-    catchment.steps.<broker>               where its steps have ended       ┘
-    catchment.deliver.<broker>.<client>.…  frames for a client: a stream for each
-    catchment.snapshot.<broker>.…          pieces of snapshots: a stream for each broker
-    catchment.alive.<broker>.<client>      a client is alive: stored nowhere
-    $KV.catchment_confirmed.<broker>.<client>   how far a client has taken what is in its delivery stream
+Subjects of brokers and operators only:
 
-Names of brokers and clients are escaped: a token of a subject may have neither dots nor spaces nor wildcards, and the
-name of a stream no slashes either.
+    catchment.link.<to>.<from>                  frames of a neighbour              ┐
+    catchment.room.<to>.<from>                  a neighbour's stream is full       │ the input stream of broker <to>:
+    catchment.control.<broker>                  timers, store replies, clients     │ one order, stored times
+                                                that come, notices                 │
+    catchment.steps.<broker>                    where its steps have ended         ┘
+    catchment.outbox.<broker>.<user>.<name>.…   frames for a client, stored: a stream for each
+    catchment.snapshot.<broker>.…               pieces of snapshots: a stream for each broker
+
+Subjects of a client, each with the user that the server lets publish or subscribe there:
+
+    catchment.client.<broker>.<user>.<name>     frames of a client, and its going: in the broker's input stream too
+    catchment.alive.<broker>.<user>.<name>      a sign of life, stored nowhere
+    catchment.confirm.<broker>.<user>.<name>    how far the client has taken what was delivered
+    catchment.ask.<broker>.<user>               requests to a broker's process (`asking.py`)
+    catchment.describe.<user>                   a request to any broker's process: what the overlay is
+    catchment.deliver.<user>.<name>.<nonce>     frames for the client, pushed from its outbox
+    $JS.FC.<stream>.<user>.…                    how the client lets the server push more
+    _INBOX_<user>.…                             answers
+
+A client uses nothing else of the server: no stream, consumer or bucket. A broker knows it as `<user>/<name>`, so that
+no user can speak of, or for, a client of another one. Where there is no access control, the user is `anyone`.
+
+Names are escaped: a token of a subject may have neither dots nor spaces nor wildcards, and the name of a stream no
+slashes either.
 """
 
 from __future__ import annotations
@@ -19,27 +33,39 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "ANYONE",
     "CONFIRMED",
+    "ROOT",
     "alive_subject",
+    "ask_subject",
+    "client_name",
+    "client_of",
     "client_subject",
-    "confirmed_subject",
+    "confirm_subject",
     "control_subject",
-    "deliver_stream",
     "deliver_subject",
+    "describe_subject",
+    "inbox_prefix",
     "input_stream",
     "input_subjects",
     "link_subject",
+    "outbox_stream",
+    "outbox_subject",
+    "outbox_subjects",
     "room_subject",
     "snapshot_stream",
     "snapshot_subject",
     "steps_subject",
     "token",
     "untoken",
+    "user_of",
 ]
 
 ROOT = "catchment"
+ANYONE = "anyone"
+"""The user of every client where there is no access control."""
 CONFIRMED = "catchment_confirmed"
-"""The bucket of what clients have confirmed."""
+"""The stream of what clients have confirmed: the newest message of each."""
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
@@ -55,13 +81,43 @@ def untoken(text: str) -> str:
     return plain.encode("latin-1", errors="replace").decode(errors="replace")
 
 
+def client_name(user: str, name: str) -> str:
+    """What a broker knows a client of a user as."""
+    return f"{user}/{name}"
+
+
+def _client_tokens(client: str) -> str:
+    """A client as two tokens; either of its parts may be the wildcard `*`."""
+    return ".".join(map(_or_any, client.split("/", 1)))
+
+
+def _or_any(name: str) -> str:
+    return name if name == "*" else token(name)
+
+
+def client_of(subject: str) -> str:
+    """The client of a `catchment.<kind>.<broker>.<user>.<name>`."""
+    user, name = subject.split(".")[3:5]
+    return client_name(untoken(user), untoken(name))
+
+
+def user_of(subject: str) -> str:
+    """The user of a `catchment.ask.<broker>.<user>` or `catchment.describe.<user>`."""
+    return untoken(subject.rpartition(".")[2])
+
+
+def inbox_prefix(user: str) -> str:
+    return f"_INBOX_{token(user)}."
+
+
 def input_stream(broker: str) -> str:
     return f"{ROOT}_input_{token(broker)}"
 
 
 def input_subjects(broker: str) -> list[str]:
-    one = token(broker)
-    return [f"{ROOT}.{kind}.{one}.*" for kind in ("link", "room", "client")] + [
+    return [
+        *(f"{ROOT}.{kind}.{token(broker)}.*" for kind in ("link", "room")),
+        client_subject(broker, "*/*"),
         control_subject(broker),
         steps_subject(broker),
     ]
@@ -75,20 +131,6 @@ def room_subject(to: str, sender: str) -> str:
     return f"{ROOT}.room.{token(to)}.{token(sender)}"
 
 
-def client_subject(broker: str, client: str) -> str:
-    return f"{ROOT}.client.{token(broker)}.{token(client)}"
-
-
-def alive_subject(broker: str, client: str) -> str:
-    """`client` may be a wildcard."""
-    return f"{ROOT}.alive.{token(broker)}.{client if client == '*' else token(client)}"
-
-
-def confirmed_subject(broker: str, client: str) -> str:
-    """`client` may be a wildcard."""
-    return f"$KV.{CONFIRMED}.{token(broker)}.{client if client == '*' else token(client)}"
-
-
 def control_subject(broker: str) -> str:
     return f"{ROOT}.control.{token(broker)}"
 
@@ -97,12 +139,17 @@ def steps_subject(broker: str) -> str:
     return f"{ROOT}.steps.{token(broker)}"
 
 
-def deliver_stream(broker: str, client: str) -> str:
-    return f"{ROOT}_deliver_{token(broker)}_{token(client)}"
+def outbox_stream(broker: str, client: str) -> str:
+    return f"{ROOT}_outbox_{token(broker)}_{token(client)}"
 
 
-def deliver_subject(broker: str, client: str, kind: str) -> str:
-    return f"{ROOT}.deliver.{token(broker)}.{token(client)}.{kind}"
+def outbox_subject(broker: str, client: str, kind: str) -> str:
+    return f"{ROOT}.outbox.{token(broker)}.{_client_tokens(client)}.{kind}"
+
+
+def outbox_subjects(broker: str) -> str:
+    """Of all clients of a broker."""
+    return f"{ROOT}.outbox.{token(broker)}.>"
 
 
 def snapshot_stream(broker: str) -> str:
@@ -111,3 +158,27 @@ def snapshot_stream(broker: str) -> str:
 
 def snapshot_subject(broker: str, kind: str) -> str:
     return f"{ROOT}.snapshot.{token(broker)}.{kind}"
+
+
+def client_subject(broker: str, client: str) -> str:
+    return f"{ROOT}.client.{_or_any(broker)}.{_client_tokens(client)}"
+
+
+def alive_subject(broker: str, client: str) -> str:
+    return f"{ROOT}.alive.{_or_any(broker)}.{_client_tokens(client)}"
+
+
+def confirm_subject(broker: str, client: str) -> str:
+    return f"{ROOT}.confirm.{_or_any(broker)}.{_client_tokens(client)}"
+
+
+def ask_subject(broker: str, user: str) -> str:
+    return f"{ROOT}.ask.{_or_any(broker)}.{_or_any(user)}"
+
+
+def describe_subject(user: str) -> str:
+    return f"{ROOT}.describe.{_or_any(user)}"
+
+
+def deliver_subject(client: str, nonce: str) -> str:
+    return f"{ROOT}.deliver.{_client_tokens(client)}.{token(nonce)}"

@@ -25,7 +25,7 @@ from catchment.broker.inputs import Send
 from catchment.model.errors import CheckpointError
 from catchment.transport.jetstream import FullError, JetStream, WrongPositionError, stored_position
 from catchment.transport.marks import MARK, Report, newest_marked
-from catchment.transport.names import deliver_stream, deliver_subject, input_stream, link_subject
+from catchment.transport.names import input_stream, link_subject, outbox_stream, outbox_subject
 from catchment.transport.wire import Message
 
 __all__ = ["BYTES_MAX", "Delivery", "Link"]
@@ -177,18 +177,18 @@ class Delivery(Outbox):
         super().__init__()
         self.client, self._on_stored = client, on_stored
         self._streams, self._ends_now, self._failed, self._overrun = streams, ends, failed, overrun
-        self.stream = deliver_stream(broker, client)
+        self.stream = outbox_stream(broker, client)
         self._frame, self._named, self._fence = (
-            deliver_subject(broker, client, kind) for kind in ("frame", "named", "fence")
+            outbox_subject(broker, client, kind) for kind in ("frame", "named", "fence")
         )
-        self._all = deliver_subject(broker, client, "*")
+        self._all = outbox_subject(broker, client, "*")
         self._position = 0
         """Of the last message, once all that is under way is stored."""
         self._under_way: deque[_Sent] = deque()
         """Frames that are not known to be stored."""
         self._changed = asyncio.Event()
         self._marks: deque[Mark] = deque()
-        self._bytes_max = 0
+        self.bytes_max = 0
         self._unconfirmed: deque[tuple[int, int]] = deque()
         """Position and size of what is in the stream, or on its way, and not confirmed."""
         self._unconfirmed_bytes = 0
@@ -216,7 +216,7 @@ class Delivery(Outbox):
             BYTES_MAX: str(bytes_max),
         }  # fmt: skip
         await self._streams.create(self.stream, [self._all], metadata=metadata)
-        self.attached, self._position, self._bytes_max = attached, 0, bytes_max
+        self.attached, self._position, self.bytes_max = attached, 0, bytes_max
         mark = Mark(0, attached, self._ends_now())
         self._position = await self._streams.store(self._fence, b"", after=0, headers={MARK: mark.to_text()})
         self.last, self.covers = 0, attached
@@ -235,7 +235,7 @@ class Delivery(Outbox):
             except WrongPositionError:
                 continue
             self.attached = int(state.metadata.get("attached", "0"))
-            self._bytes_max = int(state.metadata.get(BYTES_MAX, "0"))
+            self.bytes_max = int(state.metadata.get(BYTES_MAX, "0"))
             self._found = state.last
             self._count(state.last, state.size_bytes)
             self.last, self.covers, self.ends = mark.last, mark.covers, list(mark.ends)
@@ -312,7 +312,7 @@ class Delivery(Outbox):
     def _send_waiting(self) -> None:
         while self.frames and self._task is None:
             data, mark = self.frames.popleft(), self._marks.popleft()
-            if self._unconfirmed_bytes > self._bytes_max:
+            if self._unconfirmed_bytes > self.bytes_max:
                 self._is_full = True
             if self._is_full:
                 self._miss()

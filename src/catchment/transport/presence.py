@@ -16,7 +16,7 @@ from catchment.broker.advice import OWN
 from catchment.broker.broker import Broker
 from catchment.broker.inputs import Detached, Parked, Resumed
 from catchment.transport.context import LifeContext
-from catchment.transport.names import alive_subject, untoken
+from catchment.transport.names import alive_subject, client_of
 from catchment.transport.notices import Notices
 from catchment.transport.wire import Message
 
@@ -50,7 +50,7 @@ class Presence:
 
     def start(self, broker: Broker) -> None:
         """Listen and look, for as long as this life lasts."""
-        subject = alive_subject(self._context.name, "*")
+        subject = alive_subject(self._context.name, "*/*")
         self._context.streams.connection.subscribe(subject, lambda message: self._hear(broker, message))
         self._context.tasks.begin(self._look_again_and_again(broker))
 
@@ -61,7 +61,7 @@ class Presence:
 
     def _hear(self, broker: Broker, message: Message) -> None:
         if message.data.isdigit():
-            self.hear(broker, untoken(message.subject.rpartition(".")[2]), int(message.data))
+            self.hear(broker, client_of(message.subject), int(message.data))
 
     def hear(self, broker: Broker, client: str, incarnation: int) -> None:
         """A client is alive."""

@@ -14,7 +14,7 @@ from catchment.broker.memory import restored
 from catchment.model.errors import CheckpointError
 from catchment.transport.buckets import Bucket
 from catchment.transport.jetstream import JetStream, StreamState
-from catchment.transport.names import CONFIRMED, input_stream, input_subjects
+from catchment.transport.names import CONFIRMED, confirm_subject, input_stream, input_subjects
 
 __all__ = ["STORE", "brought_back", "create_input", "open_streams", "require_nothing_lost"]
 
@@ -28,7 +28,7 @@ async def create_input(streams: JetStream, broker: str) -> StreamState:
 
 async def open_streams(streams: JetStream, broker: str, neighbours: Iterable[str]) -> StreamState:
     """Create what is not there yet; how far the broker's own stream has come."""
-    await Bucket(streams, CONFIRMED).create()
+    await streams.create(CONFIRMED, [confirm_subject("*", "*/*")], max_msgs_per_subject=1)
     await Bucket(streams, STORE).create()
     for neighbour in neighbours:
         await create_input(streams, neighbour)

@@ -13,9 +13,10 @@ from catchment.broker.advice import Advice
 from catchment.broker.broker import Settings
 from catchment.model.errors import TransportError
 from catchment.transport.context import LifeContext, LiveOptions, Tasks
+from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.jetstream import FullError, JetStream, WrongPositionError
 from catchment.transport.life import Life, Stopped
-from catchment.transport.wire import Connection, ConnectionLostError, open_connection
+from catchment.transport.wire import AccessError, Connection, ConnectionLostError, open_connection
 
 __all__ = ["LiveBroker", "LiveOptions"]
 
@@ -40,12 +41,13 @@ class LiveBroker:
         url: str,
         *,
         options: LiveOptions | None = None,
+        credentials: Credentials = OPEN,
         report: Callable[[str], None] = lambda line: None,
         at: Callable[[str], None] = lambda point: None,
     ) -> None:
         self.name, self.neighbours, self.settings = name, tuple(sorted(set(neighbours))), settings
         self.make_advice, self.url, self.options = make_advice, url, options or LiveOptions()
-        self.report, self.at = report, at
+        self.credentials, self.report, self.at = credentials, report, at
         self.serving = asyncio.Event()
         """Set while the broker takes inputs."""
         self._tasks = Tasks()
@@ -59,7 +61,7 @@ class LiveBroker:
 
     async def run(self) -> None:
         """Be this broker until `stop`, or until another process is; a lost connection is opened again."""
-        self._connection = await open_connection(self.url, f"broker {self.name}")
+        self._connection = await self._connected()
         try:
             takeovers = 0
             while not self._is_stopping:
@@ -103,11 +105,16 @@ class LiveBroker:
         self._is_stopping = True
         self._tasks.fail(Stopped())
 
+    async def _connected(self) -> Connection:
+        return await open_connection(self.url, f"broker {self.name}", self.credentials)
+
     async def _reopened(self) -> Connection:
         delay_s, delay_max_s = RECONNECT_S
         while True:
             try:
-                connection = await open_connection(self.url, f"broker {self.name}")
+                connection = await self._connected()
+            except AccessError:
+                raise
             except TransportError:
                 if self._is_stopping:
                     raise

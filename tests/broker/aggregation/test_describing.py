@@ -37,15 +37,15 @@ def asked(sql: str, subscription: str = "b3/1") -> AskedQuestion:
     return AskedQuestion.of(Subscription("s", sql=sql).within(SCHEMAS), FULL, subscription)
 
 
-def told(*value: Any) -> m.Told:
-    return m.Told("aggregation", msgspec.msgpack.encode(value))
+def told(*value: Any) -> m.AdviceMessage:
+    return m.AdviceMessage("aggregation", msgspec.msgpack.encode(value))
 
 
 def question_id(one: AskedQuestion) -> int:
     return one.planned("t", FULL).id
 
 
-def flow(*several: AskedQuestion, promise_us: int | None = None) -> m.Told:
+def flow(*several: AskedQuestion, promise_us: int | None = None) -> m.AdviceMessage:
     """What an outlet tells of both events."""
     questions = Questions("t", SCHEMAS["t"])
     by_stride = not several[0].subscription

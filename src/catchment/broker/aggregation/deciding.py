@@ -147,7 +147,7 @@ class Deciding:
         """Note how many more links a publication of a series crosses beyond a neighbour, as it says."""
         self._heard[neighbour, series] = links
         if isinstance(self.placement, Coordinated) and series in self._numbers:
-            self.placement.told[self._links[neighbour], self._numbers[series]] = links
+            self.placement.links_beyond[self._links[neighbour], self._numbers[series]] = links
 
     def news(self, known: Mapping[int, KnownQuestion]) -> dict[str, list[tuple[SeriesKey, int]]]:
         """By neighbour, the series whose number of links has changed since it was last sent."""
@@ -196,7 +196,7 @@ class Deciding:
     def _recall_heard(self, name: SeriesKey, number: int) -> None:
         if isinstance(self.placement, Coordinated):
             for neighbour, link in self._links.items():
-                self.placement.told[link, number] = self._heard.get((neighbour, name), 0)
+                self.placement.links_beyond[link, number] = self._heard.get((neighbour, name), 0)
 
     def _fill(self, number: int) -> None:
         """The placement looks at these very columns."""

@@ -42,7 +42,7 @@ class Describer:
             return self._subscribed(message)
         if isinstance(message, m.Published) and message.notes is not None:
             return self._published(message, message.notes)
-        if isinstance(message, m.Told) and message.advice == ADVICE:
+        if isinstance(message, m.AdviceMessage) and message.advice == ADVICE:
             what, topic, *rest = msgspec.msgpack.decode(message.body)
             if what in self._KINDS and topic in self._schemas:
                 return f"{what} {topic}: {self._KINDS[what](self, *rest)}"

@@ -151,18 +151,18 @@ class Coordinated(Selective):
 
     def __init__(self, tree: Tree, series: Series, **settings: Any) -> None:
         super().__init__(tree, series, **settings)
-        self.told = np.zeros_like(self.chosen)
-        """By link and series, what the broker at its end has told: how many links more it costs behind it."""
+        self.links_beyond = np.zeros_like(self.chosen)
+        """By link and series, more links that a publication crosses behind it, as the broker there has announced."""
         self._beyond = np.ascontiguousarray(meets(tree.beyond, series.brokers).T)
         self._backwards = tree_order(tree)[::-1]
         self._next = [[c for c, (s, t) in enumerate(tree.links) if s == v and t != u] for u, v in tree.links]
 
     def reach(self) -> Ints:
-        reach = 1 + self.told
+        reach = 1 + self.links_beyond
         for link in self._backwards:
             for after in self._next[link]:
                 reach[link] += self._beyond[after] * (1 - self.chosen[after]) * reach[after]
         return reach
 
     def tables(self) -> dict[str, Ints]:
-        return {**super().tables(), "told": self.told}
+        return {**super().tables(), "links_beyond": self.links_beyond}

@@ -1,0 +1,90 @@
+"""A server that `up` starts with users: those of a file, and two of its own, whose keys live as long as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from catchment.model.errors import CatchmentError, ConfigurationError
+from catchment.transport.access import Access
+from catchment.transport.credentials import Credentials, write_key
+from catchment.transport.jetstream import JetStream
+from catchment.transport.permissions import Certificates
+from catchment.transport.server import Server
+from catchment.transport.wire import open_connection
+
+__all__ = ["GuardedServer", "certificates_of"]
+
+BROKER, OPERATOR = "brokers of up", "up"
+
+
+def certificates_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Certificates | None:
+    """The files of a server that speaks TLS; None if it does not."""
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise ConfigurationError("accepted are both --certificate and --certificate-key, or none of them")
+    for file in (certificate, key, client_ca):
+        if file is not None and not file.exists():
+            raise ConfigurationError(f"there is no {file}; accepted is a PEM file")
+    return Certificates(certificate=certificate, key=key, client_ca=client_ca)
+
+
+class GuardedServer:
+    """A server whose users are those of a file, and change with it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        file: Path,
+        keys: Path,
+        certificates: Certificates | None,
+        ca: Path | None,
+        *,
+        durability: str = "process",
+    ) -> None:
+        if not file.exists():
+            raise ConfigurationError(f"there is no {file}; accepted is a file that `catchment access add` has written")
+        self._file, self._changed_ns = file, _changed_ns(file)
+        self._own = Access()
+        for name, role in ((BROKER, "broker"), (OPERATOR, "operator")):
+            self._own, seed = self._own.with_role(name, role, ())
+            assert seed is not None
+            write_key(keys / role, name, seed)
+        self.of_brokers = Credentials(key=keys / "broker", ca=ca)
+        self.of_operator = Credentials(key=keys / "operator", ca=ca)
+        self._access = self._with_own()
+        self.server = Server(folder, access=self._access, certificates=certificates, durability=durability)
+
+    def _with_own(self) -> Access:
+        given = Access.read(self._file).users
+        for name in sorted(given.keys() & self._own.users.keys()):
+            raise ConfigurationError(f"{self._file} has a user {name!r}; accepted are other names than those of `up`")
+        return Access({**given, **self._own.users})
+
+    async def store(self, url: str) -> None:
+        """Hand the table to all brokers."""
+        connection = await open_connection(url, "catchment up", self.of_operator)
+        try:
+            await self._access.store(JetStream(connection))
+        finally:
+            await connection.close()
+
+    async def reload_if_changed(self, url: str, report: Callable[[str], None]) -> None:
+        """Let the server and the brokers know what has changed; what cannot be read changes nothing."""
+        changed_ns = _changed_ns(self._file)
+        if changed_ns == self._changed_ns:
+            return
+        self._changed_ns = changed_ns
+        try:
+            self._access = self._with_own()
+            self.server.reload(self._access)
+            await self.store(url)
+        except CatchmentError as error:
+            report(f"users stay as they were: {error}")
+        else:
+            report(f"{len(self._access.users) - len(self._own.users)} users, as {self._file} says now")
+
+
+def _changed_ns(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0
