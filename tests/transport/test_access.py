@@ -56,13 +56,13 @@ class Guarded:
     def connect(self, user: str, **options: Any) -> Any:
         return catchment.connect(self.server.url, key=self.of[user].key, **options)
 
-    async def started(self, *links: tuple[str, str]) -> Live:
+    async def started(self, *links: tuple[str, str], **how: Any) -> Live:
         root = await self.opened("root")
         await self.access.store(JetStream(root))
         await root.close()
         overlay = Live(
             self.server, self.folder, list(links), schemas=TOPICS, operator=self.of["root"],
-            of_brokers=self.of["brokers"],
+            of_brokers=self.of["brokers"], **how,
         )  # fmt: skip
         self.overlay = overlay
         await overlay.start()
@@ -99,7 +99,8 @@ def of_others(user: str) -> list[str]:
     return [
         "catchment.link.b1.b2", "catchment.room.b1.b2", "catchment.control.b1", "catchment.steps.b1",
         f"catchment.outbox.b1.{user}.c.frame", f"catchment.outbox.b1.{other}.c.frame", "catchment.snapshot.b1.1",
-        f"catchment.client.b1.{other}.c", f"catchment.confirm.b1.{other}.c", f"catchment.ask.b1.{other}",
+        f"catchment.client.b1.{other}.c", f"catchment.alive.b1.{other}.c",
+        f"catchment.confirm.b1.{other}.c", f"catchment.ask.b1.{other}",
         f"catchment.describe.{other}", f"catchment.deliver.{other}.c.1", f"catchment.deliver.{user}.c.1",
         "catchment.pub.b1.stock", "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.DELETE.catchment_input_b1",
         "$JS.API.STREAM.PURGE.catchment_input_b1", "$JS.API.CONSUMER.CREATE.catchment_input_b1",
@@ -115,7 +116,8 @@ def unheard(user: str) -> list[str]:
     other = "bob" if user != "bob" else "ann"
     return [
         ">", "*", "catchment.>", "catchment.*.>", f"catchment.deliver.{other}.>", "catchment.deliver.>",
-        "catchment.deliver.*.c.1", "catchment.client.>", "catchment.link.>", "catchment.room.>", "catchment.control.>",
+        "catchment.deliver.*.c.1", "catchment.client.>", "catchment.alive.>",
+        "catchment.link.>", "catchment.room.>", "catchment.control.>",
         "catchment.steps.>", "catchment.outbox.>", "catchment.snapshot.>", "catchment.ask.>", "catchment.confirm.>",
         "catchment.pub.>", f"_INBOX_{other}.>", "_INBOX.>", "$KV.>", "$JS.>", "$SYS.>",
     ]  # fmt: skip
@@ -538,3 +540,22 @@ def test_what_is_no_user_or_role_is_refused(attempt: Callable[[], object], compl
 
 def test_credentials_of_anyone_are_open() -> None:
     assert (OPEN.user, OPEN.identity(), Client("nats://x").full_name.split("/")[0]) == ("anyone", None, "anyone")
+
+
+def test_signs_of_life_of_every_user_reach_the_broker(guarded: Guarded) -> None:
+    async def test() -> None:
+        overlay = await guarded.started(more={"client_lease_us": 600_000})
+        async with guarded.connect("bob", name="alive") as alive:
+            silent = await guarded.connect("ann", name="silent")
+            assert silent._beating is not None
+            silent._beating.cancel()
+
+            async def is_gone() -> bool:
+                return "client 'ann/silent' has said nothing for 0.6 seconds: it is gone" in overlay.said
+
+            await eventually(is_gone)
+            await alive.subscribe(ALL)
+            assert "bob" not in overlay.said
+            await silent.close()
+
+    run(test())

@@ -19,7 +19,7 @@ from catchment.broker.broker import Settings
 from catchment.broker.hosting import Host, Outbox
 from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Woken
 from catchment.broker.store import StoreRequest
-from catchment.model.errors import CatchmentError
+from catchment.model.errors import CatchmentError, VersionError
 from catchment.transport.answering import Answering
 from catchment.transport.buckets import Bucket, apply_request
 from catchment.transport.context import LifeContext
@@ -193,6 +193,8 @@ class Life:
         context = self._context
         try:
             sender, item = input_of(context.name, stored)
+        except VersionError:
+            raise
         except CatchmentError as error:
             context.report(f"leaves out message {stored.position} of {stored.subject}: {error}")
             if stored.subject.startswith(link_subject(context.name, "")):
@@ -243,8 +245,8 @@ class Life:
             self._answering.settle(entries[one.position], outcome)
         for request in step.requests:
             self._tasks.begin(self._ask_store(request))
-        is_woken = any(isinstance(one.item, Woken) for one in inputs)
-        self._timer.set(step.timer_us, self._host.broker.now_us, is_woken=is_woken)
+        woken = [one.at_us for one in inputs if isinstance(one.item, Woken)]
+        self._timer.set(step.timer_us, woken_us=woken[-1] if woken else None)
 
     async def _ask_store(self, request: StoreRequest) -> None:
         self._notices.note(Replied(await apply_request(self._store, request)))
