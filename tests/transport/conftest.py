@@ -9,6 +9,7 @@ import pytest
 
 from catchment import Overlay, Schema
 from catchment.broker.aggregation import AggregationOptions
+from catchment.transport.client import Client
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
@@ -30,6 +31,20 @@ async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float =
     async with asyncio.timeout(within_s):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+def fall_silent(client: Client) -> None:
+    """Let a client give no more signs of life."""
+    assert client._beating is not None
+    client._beating.cancel()
+
+
+async def vanish(client: Client) -> None:
+    """End a client as `kill -9` would: without a word to its broker."""
+    fall_silent(client)
+    assert client._task is not None
+    client._task.cancel()
+    await client._connection.close()
 
 
 class Live:

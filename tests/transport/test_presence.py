@@ -9,31 +9,18 @@ import pytest
 import catchment
 from catchment.broker.broker import Broker
 from catchment.broker.inputs import Attached, Detached, Input, Item, Parked, Resumed
-from catchment.transport.client import Client, ClientDroppedError
+from catchment.transport.client import ClientDroppedError
 from catchment.transport.context import LifeContext, LiveOptions
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import outbox_stream
 from catchment.transport.notices import Notices
 from catchment.transport.presence import Presence
 from catchment.transport.wire import open_connection
-from tests.transport.conftest import SCHEMAS, Live, eventually, run
+from tests.transport.conftest import SCHEMAS, Live, eventually, fall_silent, run, vanish
 from tests.transport.processes import settings_of
 
 ALL = "SELECT * FROM traffic"
 LEASE_US = 600_000
-
-
-def fall_silent(client: Client) -> None:
-    assert client._beating is not None
-    client._beating.cancel()
-
-
-async def vanish(client: Client) -> None:
-    """End a client as `kill -9` would."""
-    fall_silent(client)
-    assert client._task is not None
-    client._task.cancel()
-    await client._connection.close()
 
 
 async def is_gone(overlay: Live, broker: str, client: str) -> None:
