@@ -235,7 +235,10 @@ PAIRS = _named(pa.schema([("a", pa.int64()), ("b", pa.string())]))
         (_frame(["Published", "t", [INTS[0], BODY], {}], schemas={"other": INTS[1]}), "its schema 'other' is named"),
         (_frame(["Published", "t", [INTS[0], BODY[:40]], {}], schemas=dict([INTS])), "do not fit their schema"),
         (_frame(["Published", "t", [PAIRS[0], BODY], {}], schemas=dict([PAIRS])), "do not fit their schema"),
-        (_frame(["Published", "t", 7, {}], schemas=dict([INTS])), "Expected `array`"),
+        (
+            _frame(["Published", "t", 7, {}], schemas=dict([INTS])),
+            "events are '7'; accepted are the name of a schema and a body",
+        ),
         (_frame(schemas=dict([LISTS])), "column 'a' is of type list<item: int64>, which is not accepted"),
         (_frame(schemas=dict([TWICE])), "its schema has 2 columns; accepted are 4096 of different names"),
         (_frame(["Delivered", "t", [INTS[0], BODY], ["s"], b"123", b""], schemas=dict([INTS])), "no list of 32-bit"),

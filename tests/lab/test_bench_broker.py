@@ -19,13 +19,13 @@ def test_it_measures_every_row_and_reports(monkeypatch: pytest.MonkeyPatch) -> N
     assert json.loads(json.dumps(result)) == result
     rows = [(one["kind"], one["broker"], one["batch"]) for one in result["measured"]]
     regular = [("regular", role, batch) for batch in (100, 1_000) for role in ("ingress", "transit", "egress")]
-    aggregate = [(kind, "ingress", batch) for kind in KINDS[1:-1] for batch in (100, 1_000)]
-    assert rows == [*regular, *aggregate, ("waiting", "ingress", 1)]
+    aggregate = [(kind, "ingress", batch) for kind in KINDS[1:-2] for batch in (100, 1_000)]
+    assert rows == [*regular, *aggregate, ("waiting", "ingress", 1), ("posts", "ingress", 1)]
     for one in result["measured"]:
         assert one["median_us"] >= one["us"] > 0 < one["match_us"]
-        assert (one["partials_us"] is None) == (one["kind"] in ("regular", "waiting"))
-        # Ten subscriptions have no target; frames that wait together always have.
-        assert (one["passes"] is None) == (one["kind"] != "waiting")
+        assert (one["partials_us"] is None) == (one["kind"] in ("regular", "waiting", "posts"))
+        # Ten subscriptions have no target; what waits together always has.
+        assert (one["passes"] is None) == (one["kind"] not in ("waiting", "posts"))
     assert "early, 10 subscriptions, 1,000 events in a frame" in heard
     assert [one["broker"] for one in result["snapshots"]] == ["ingress", "transit", "egress"]
     for one in result["snapshots"]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from catchment import Overlay, Subscription, replay
 from catchment.model.errors import ConfigurationError, EventError, OverlayError, SchemaError, SubscriptionError
@@ -82,6 +83,63 @@ def test_two_thousand_columns_are_no_obstacle(spark: SparkSession, tmp_path: Pat
         assert "c9" not in read, "columns that nobody asks about and that are finite are not read"
     reasons = {row.event_id: row.reason for row in run.rejected.collect()}
     assert reasons == {0: "c8 is NaN or infinite", 3: "c7 is NaN or infinite"}
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json"])
+def test_two_thousand_columns_of_text_files_are_no_obstacle(
+    spark: SparkSession, tmp_path: Path, file_format: str
+) -> None:
+    kinds = "event_id BIGINT, topic STRING, broker STRING, ts TIMESTAMP, x DOUBLE, " + ", ".join(
+        f"c{number} DOUBLE" for number in range(2_000)
+    )
+    wide = spark.range(3).selectExpr(
+        "id AS event_id", "'t' AS topic", "'b' AS broker", "timestamp_micros(id) AS ts", "CAST(id AS DOUBLE) AS x",
+        *(f"CAST({number} AS DOUBLE) AS c{number}" for number in range(2_000)),
+    )  # fmt: skip
+    wide.coalesce(1).write.format(file_format).save(str(tmp_path / "finite"))
+    frame = spark.read.schema(kinds).format(file_format).load(str(tmp_path / "finite"))
+    sql = "SELECT sum(x) FROM t WHERE x > 0 GROUP BY window(ts, '1 minute')"
+    for engine in ("sql", "shared"):
+        run = replay(spark, frame, subscriptions=[Subscription("s", sql=sql)], engine=engine)  # type: ignore[arg-type]
+        assert [row.value for row in run.notifications.collect()] == [3.0]
+        read = run.notifications._jdf.queryExecution().executedPlan().toString()
+        assert "c9" not in read, "columns that nobody asks about and that are finite are not read"
+    odd = wide.withColumn("c7", F.expr("IF(event_id = 2, DOUBLE('infinity'), c7)"))
+    odd.coalesce(1).write.format(file_format).save(str(tmp_path / "infinite"))
+    frame = spark.read.schema(kinds).format(file_format).load(str(tmp_path / "infinite"))
+    run = replay(spark, frame, subscriptions=[Subscription("s", sql=sql)])
+    assert [row.value for row in run.notifications.collect()] == [1.0]
+    assert [(row.event_id, row.reason) for row in run.rejected.collect()] == [(2, "c7 is NaN or infinite")]
+
+
+def constraint_count(frame: DataFrame) -> int:
+    """How many conditions Spark knows of the rows of some step, at most."""
+    waiting, found = [frame._jdf.queryExecution().optimizedPlan()], 0
+    while waiting:
+        plan = waiting.pop()
+        found = max(found, plan.constraints().size())
+        waiting += [plan.children().apply(at) for at in range(plan.children().size())]
+    return found
+
+
+def test_spark_infers_no_more_from_conditions_than_it_can_hold(spark: SparkSession, tmp_path: Path) -> None:
+    """Each renamed column doubled what Spark inferred from a condition over many: thirteen took it minutes."""
+    names = [f"x{number}" for number in range(12)]
+    columns = (f"CAST(id AS DOUBLE) AS {name}" for name in names)
+    reserved = ("id AS event_id", "'t' AS topic", "'b' AS broker", "timestamp_micros(id) AS ts")
+    spark.range(3).selectExpr(*reserved, *columns).write.parquet(str(tmp_path / "events"))
+    frame = spark.read.parquet(str(tmp_path / "events"))
+    sums, grouped = ", ".join(f"sum({name})" for name in names), "GROUP BY window(ts, '1 minute')"
+    any_of_them = " OR ".join(f"{name} > 1" for name in names)
+    for where, wanted in ((f"{names[0]} >= 0", 3.0), (any_of_them, 2.0)):
+        asked = [Subscription("s", sql=f"SELECT {sums} FROM t WHERE {where} {grouped}")]
+        for engine in ("sql", "shared"):
+            answers = replay(spark, frame, subscriptions=asked, engine=engine).notifications  # type: ignore[arg-type]
+            assert constraint_count(answers) < 100
+            assert [row.value for row in answers.collect()] == [wanted] * len(names)
+    run = replay(spark, frame, subscriptions=[Subscription("s", sql=f"SELECT * FROM t WHERE {any_of_them}")])
+    assert constraint_count(run.delivered("s")) < 100
+    assert [row.event_id for row in run.delivered("s").collect()] == [2]
 
 
 def test_replays_leave_no_files_behind(spark: SparkSession, traffic: DataFrame) -> None:

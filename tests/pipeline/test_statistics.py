@@ -11,7 +11,14 @@ from pyspark.sql import functions as F
 
 from catchment import Subscription, oracle, replay
 from catchment.oracle import differences
-from catchment.pipeline.statistics import FINITE_FROM, NOTHING_KNOWN, complete_columns, known_columns, text_bounds
+from catchment.pipeline.statistics import (
+    FINITE_FROM,
+    NOTHING_KNOWN,
+    complete_columns,
+    known_columns,
+    may_name_only_finite,
+    text_bounds,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -77,3 +84,20 @@ def test_columns_are_known_through_steps_that_keep_them(spark: SparkSession, tmp
     assert text_bounds(kept, "topic") == ("t", "t")
     # The rows of a union have values of another table under the same id.
     assert known_columns(table.union(kept.drop("y"))) == NOTHING_KNOWN
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1,NaN", "1,-Infinity\n", "inf", '{"x": "+INF"}', "1e400", "1E+308", "0x1p1024", "9" * 300, "\\u004eaN", "1\0"],
+)
+def test_texts_that_may_name_infinities_are_not_taken_for_finite(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(f"1,2.5\n{text}\n3,4".encode())
+    assert not may_name_only_finite([str(path)])
+
+
+def test_texts_with_numbers_and_words_name_only_finite_ones(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("id,topic,x\n1,finance information,1e-05\n2,b1,-9.5E22\n3,,-1e-300\n")
+    assert may_name_only_finite([str(path)])
+    assert not may_name_only_finite([str(path), str(tmp_path / "missing.csv")])

@@ -11,6 +11,7 @@ from catchment import Overlay
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.broker.client import WindowValue
+from catchment.broker.gateway import Gateway
 from catchment.broker.hosting import Host, Limits
 from catchment.broker.inputs import Input, Received
 from catchment.model.errors import ConfigurationError
@@ -23,12 +24,14 @@ from catchment.simulation.checking import (
     check_deliveries,
     check_emptiness,
     check_notifications,
+    check_posts,
     check_promptness,
     check_routes,
 )
 from catchment.simulation.checking import bounds as bounds_module
 from catchment.simulation.options import Options
 from catchment.simulation.stories import SCHEMAS
+from catchment.simulation.witness import Witness, Witnessed
 from catchment.simulation.world import World
 
 SECOND_US = 1_000_000
@@ -282,3 +285,17 @@ def test_nobody_crashes_who_could_not_come_back() -> None:
     world = World(CHAIN, Settings(schemas=SCHEMAS), options=Options(snapshot_every=None))
     with pytest.raises(ConfigurationError, match="snapshot_every is None"):
         world.crash("b1", 1)
+
+
+@pytest.mark.parametrize("takes_posts", [True, False])
+def test_a_posted_event_that_is_lost_is_seen(takes_posts: bool) -> None:
+    witnessed = Witnessed()
+    makers = [lambda: Gateway(SCHEMAS)] if takes_posts else []
+    world = World(
+        CHAIN, Settings(schemas=SCHEMAS), make_advice=lambda: [*(make() for make in makers), Witness(witnessed)]
+    )
+    witnessed.world = world
+    world.post("b2", "traffic", [{"event_id": "e1", "speed": 1.0}, {"event_id": "e2"}])
+    world.run()
+    lost = [] if takes_posts else ["2 posted events were not accepted, and 0 reported as late: ['e1', 'e2']"]
+    assert list(check_posts(world)) == lost

@@ -30,6 +30,8 @@ def test_stories_are_worth_telling() -> None:
     clients = [client for story in stories for client in story.world.clients.values()]
     assert sum(len(client.pauses_us) for client in clients) > 20
     assert any(client.is_dropped for client in clients)
+    posted = [one for story in stories for one in story.world.publications if one.event_id in story.world.posted]
+    assert len(posted) > 200
 
 
 def test_a_seed_replays_exactly() -> None:

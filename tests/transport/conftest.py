@@ -9,6 +9,7 @@ import pytest
 
 from catchment import Overlay, Schema
 from catchment.broker.aggregation import AggregationOptions
+from catchment.broker.gateway import GatewayOptions
 from catchment.transport.client import Client
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
@@ -58,7 +59,8 @@ class Live:
         self._operator: Credentials = how.pop("operator", OPEN)
         of_brokers: Credentials = how.pop("of_brokers", OPEN)
         more, schemas = how.pop("more", {}), how.pop("schemas", SCHEMAS)
-        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), **more)
+        gateway = GatewayOptions(lease_us=how.pop("gateway_lease_us", 30_000_000))
+        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), gateway, **more)
         self.brokers = {
             name: BrokerProcess(name, server.url, self.log, credentials=of_brokers, **self.options)
             for name in self.overlay.brokers

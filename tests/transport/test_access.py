@@ -1,18 +1,28 @@
 """Who may do what: each role tries everything that it may not do, with a raw connection and as a client."""
 
 import asyncio
+import itertools
 import json
+import shlex
+import signal
+import socket
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from typer.testing import CliRunner
 
 import catchment
 from catchment import CatchmentError, Schema
+from catchment.app.main import app
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached
 from catchment.model.errors import ConfigurationError
@@ -25,6 +35,7 @@ from catchment.transport.permissions import Certificates
 from catchment.transport.server import Server
 from catchment.transport.wire import AccessError, Connection, Message, open_connection
 from tests.transport.conftest import SCHEMAS, Live, eventually, run
+from tests.transport.test_commands import COMMAND, TOML, line_with, started
 
 TOPICS = {**SCHEMAS, "stock": Schema({"price": "float"})}
 ROLES = {
@@ -200,7 +211,9 @@ def test_no_answer_can_be_led_to_where_its_client_may_not_publish(guarded: Guard
 
             await eventually(are_stored, within_s=20)
             of_brokers = {"catchment.steps.b1", "catchment.control.b1", "catchment.snapshot.b1.1"}
-            assert [one for one in heard if one.subject not in of_brokers] == []
+            # What brokers ask the server themselves, as when a snapshot purges their inputs, names an inbox of theirs.
+            by_others = [one for one in heard if not one.reply.startswith("_INBOX_brokers.")]
+            assert [one for one in by_others if one.subject not in of_brokers] == []
             assert not [one for one in heard if b'"stream"' in one.data or b'"type"' in one.data]
             assert overlay.brokers["b1"].is_alive
             for connection in (root, raw, bob):
@@ -559,3 +572,144 @@ def test_signs_of_life_of_every_user_reach_the_broker(guarded: Guarded) -> None:
             await silent.close()
 
     run(test())
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def command(folder: Path, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False, **how
+    )
+
+
+def documented(folder: Path, port: str) -> Iterator[list[str]]:
+    """The commands of the section on users, with another port, in their order."""
+    text = (Path(__file__).parents[2] / "docs" / "live.md").read_text()
+    section = text.partition("## TLS and users")[2].partition("## How it works")[0]
+    for line in section.splitlines():
+        if line.startswith("    ") and line.strip():
+            yield shlex.split(line.strip().replace("127.0.0.1:4222", f"127.0.0.1:{port}"))
+
+
+def test_users_are_added_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def done(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["access", *arguments])
+
+    assert "the key of ann is in ann.key" in done("add", "ann", "--role", "publisher", "--topic", "traffic").output
+    assert done("add", "ann", "--role", "subscriber", "--topic", "stock", "--topic", "traffic").output == ""
+    (ann,) = json.loads(done("list", "--json").stdout)
+    assert ann["roles"] == {"publisher": ["traffic"], "subscriber": ["stock", "traffic"]}
+    assert ann["key"] == Credentials(key=Path("ann.key")).identity().public_key  # type: ignore[union-attr]
+    assert done("list").output.count("ann") == 2
+    assert f'"nkey": "{ann["key"]}"' in done("server-config", "--store", "streams").stdout
+    for arguments, complaint in {
+        ("remove", "bob"): "there is no user 'bob'; there are ann",
+        ("add", "bob", "--role", "boss"): "role is 'boss'; accepted are",
+        ("add", "bob", "--role", "broker", "--key", "ann.key"): "cannot write the key to ann.key: File exists",
+        (
+            "server-config",
+            "--store",
+            "x",
+            "--certificate",
+            "c.pem",
+        ): "accepted are both --certificate and",
+    }.items():
+        result = done(*arguments)
+        assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
+    # A key that could not be written belongs to nobody.
+    assert [one["user"] for one in json.loads(done("list", "--json").stdout)] == ["ann"]
+    assert done("remove", "ann").exit_code == 0
+    assert json.loads(done("list", "--json").stdout) == []
+
+
+@pytest.mark.long
+def test_the_commands_of_the_documentation_work_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "overlay.toml").write_text(TOML)
+    authority = Authority(tmp_path / "ca")
+    made = authority.server()
+    for source, target in ((made.certificate, "server.pem"), (made.key, "server.key"), (authority.file, "ca.pem")):
+        (tmp_path / target).write_bytes(source.read_bytes())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    with ExitStack() as stack:
+        server: subprocess.Popen[bytes] | None = None
+        subscriber: subprocess.Popen[str] | None = None
+        seen = []
+        for words in documented(tmp_path, port):
+            seen.append(words[1])
+            if words[1:3] == ["access", "server-config"]:
+                written = command(tmp_path, *words[1 : words.index(">")], "--listen", f"127.0.0.1:{port}")
+                (tmp_path / words[-1]).write_text(written.stdout)
+            elif words[0] == "nats-server" and words[1] == "-c":
+                program = Path(sys.executable).with_name("nats-server")
+                server = subprocess.Popen([program, *words[1:]], cwd=tmp_path, stderr=subprocess.DEVNULL)
+                stack.callback(lambda one=server: (one.terminate(), one.wait()))  # type: ignore[misc]
+                _wait_for(port)
+            elif words[0] == "nats-server":
+                assert server is not None
+                server.send_signal(signal.SIGHUP)
+            elif words[1] == "up":
+                with started(*words[1:], cwd=tmp_path) as up:
+                    assert "2 brokers run at" in line_with(up.stderr, "2 brokers run at")
+                assert up.returncode == 0
+            elif words[1] == "broker":
+                broker = stack.enter_context(started(*words[1:], cwd=tmp_path))
+                line_with(broker.stderr, f"broker {words[2]} takes inputs")
+            elif words[1] == "subscribe":
+                subscriber = stack.enter_context(started(*words[1:], cwd=tmp_path))
+                line_with(subscriber.stderr, "subscribed")
+            elif words[1] == "publish":
+                found = command(tmp_path, *words[1:], input='{"speed": 50.0}\n')
+                assert (found.returncode, "published 1" in found.stderr) == (0, True), found.stderr
+                assert subscriber is not None
+                assert json.loads(line_with(subscriber.stdout, "speed"))["speed"] == 50.0
+            else:
+                found = command(tmp_path, *words[1:])
+                assert found.returncode == 0, found.stderr
+        assert {"access", "up", "broker", "subscribe", "publish"} <= set(seen)
+        # The user is out: its process ends, and says why.
+        assert subscriber is not None
+        assert "does not know the key" in line_with(subscriber.stderr, "error")
+
+
+def _wait_for(port: str) -> None:
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the server did not start")
+
+
+@pytest.mark.long
+def test_an_overlay_follows_its_file_of_users(tmp_path: Path) -> None:
+    (tmp_path / "overlay.toml").write_text(TOML)
+    for name in ("ann", "bob"):
+        assert command(tmp_path, "access", "add", name, "--role", "publisher", "--topic", "traffic").returncode == 0
+    with started("up", "overlay.toml", "--access", "access.json", "--processes", "1", cwd=tmp_path) as up:
+        url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
+
+        minutes = itertools.count()
+
+        def publish(user: str) -> subprocess.CompletedProcess[str]:
+            arguments = ("publish", "traffic", "--server", url, "--at", "b1", "--key", f"{user}.key")
+            # Windows close when their publisher has gone: each comes behind the one before.
+            return command(
+                tmp_path, *arguments, input=f'{{"speed": 50.0, "ts": "2026-01-01 00:{next(minutes):02}:01"}}\n'
+            )
+
+        assert "published 1" in publish("ann").stderr
+        assert json.loads(line_with(up.stdout, "slow"))["value"] == 50.0
+        assert command(tmp_path, "access", "remove", "ann").returncode == 0
+        assert line_with(up.stderr, "1 users, as access.json says now")
+        assert "does not know the key" in publish("ann").stderr
+        assert "published 1" in publish("bob").stderr
+        (tmp_path / "access.json").write_text("nonsense")
+        assert line_with(up.stderr, "users stay as they were: access.json is no table of users")
+        assert "published 1" in publish("bob").stderr
+    assert up.returncode == 0

@@ -34,9 +34,14 @@ sql = "SELECT avg(speed) FROM traffic GROUP BY window(ts, '20 seconds')"
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def started(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
     )
     try:
         yield process

@@ -81,6 +81,8 @@ class Options:
     checkpoint: str | None = None
     trigger: str = "1 second"
     idle_after: str | None = "2 minutes"
+    gateway_lease: str = "30 seconds"
+    """How long a running overlay waits for foreign publishers of a topic after the last of them."""
     master: str | None = None
 
 
@@ -379,6 +381,7 @@ def _options(whole: Section, folder: Path) -> Options:
         checkpoint=None if checkpoint is None else _located(folder, checkpoint),
         trigger=AVAILABLE_NOW if section.raw("trigger") == AVAILABLE_NOW else _duration(section, "trigger", "1 second"),
         idle_after=None if idle_after in (False, "never") else _duration(section, "idle_after", "2 minutes"),
+        gateway_lease=_duration(section, "gateway_lease", "30 seconds"),
         master=section.text("master"),
     )
     section.done()

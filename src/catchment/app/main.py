@@ -251,6 +251,10 @@ def _credentials(key: Path | None, ca: Path | None, certificate: Path | None) ->
     return Credentials(key=key, ca=ca, certificate=certificate)
 
 
+def _port(of: str) -> Any:
+    return typer.Option(help=f"Listen on this port of 127.0.0.1 for {of}; 0 is a free one.", min=0, max=65535)
+
+
 def _say(line: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False).print(line, markup=False)
 
@@ -270,16 +274,27 @@ def up(
     key: KeyOption = None,
     ca: CaOption = None,
     client_certificate: CertificateOption = None,
+    http: Annotated[int | None, _port("HTTP: publish, and server-sent events")] = None,
+    mqtt: Annotated[int | None, _port("MQTT, by the started server")] = None,
 ) -> None:
     """Run a whole overlay on this machine until Ctrl-C, and print what the file's subscriptions bring as JSON lines."""
     from catchment.app.config import load_configuration
     from catchment.app.guarded import certificates_of
+    from catchment.app.outside import Ports
     from catchment.app.serving import up as run_overlay
     from catchment.model.errors import ConfigurationError
 
-    for option, given in (("--store", store), ("--access", access_file), ("--certificate", certificate)):
+    for option, given in (
+        ("--store", store), ("--access", access_file), ("--certificate", certificate), ("--mqtt", mqtt)
+    ):  # fmt: skip
         if server is not None and given is not None:
             raise ConfigurationError(f"{option} is given with --server; accepted is one of them")
+    for option, port in (("--http", http), ("--mqtt", mqtt)):
+        if access_file is not None and port is not None:
+            raise ConfigurationError(
+                f"{option} is given with --access; accepted is one of them: it asks nobody who they are. Run "
+                "`catchment http` with the --key of a user instead"
+            )
     if server is None and key is not None:
         raise ConfigurationError("--key is given without --server; accepted is --access, for the started server")
     job = load_configuration(config)
@@ -290,7 +305,7 @@ def up(
     run_overlay(
         job, url=server, folder=store, processes=processes, report=_say, tell=tell,
         credentials=_credentials(key, ca, client_certificate), access=access_file,
-        certificates=certificates_of(certificate, certificate_key, None),
+        certificates=certificates_of(certificate, certificate_key, None), ports=Ports(http=http, mqtt=mqtt),
     )  # fmt: skip
 
 
@@ -310,6 +325,23 @@ def broker(
 
     job = None if config is None else load_configuration(config)
     broker_forever(name, server, job, _say, _credentials(key, ca, client_certificate))
+
+
+@app.command()
+@reported
+def http(
+    server: ServerOption,
+    port: Annotated[int, typer.Option(help="Where to listen; 0 is a free port.", min=0, max=65535)] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen at. Nobody is asked who they are.")] = "127.0.0.1",
+    origin: Annotated[list[str] | None, typer.Option(help="A site whose pages may ask; several may be given.")] = None,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
+) -> None:
+    """Serve an overlay over HTTP until Ctrl-C: publish by POST, subscribe by server-sent events."""
+    from catchment.app.outside import http_forever
+
+    http_forever(server, host, port, origin or [], _say, _credentials(key, ca, client_certificate))
 
 
 @app.command()
@@ -392,7 +424,7 @@ def bench_simulation(
 def bench_broker(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames; or snapshots."),
+        typer.Option(help="Subscriptions: regular, late, early, adaptive, cover; or waiting frames, posts, snapshots."),
     ] = None,
     size: SizesOption = None,
     batch: Annotated[
@@ -406,6 +438,18 @@ def bench_broker(
     module = import_module("catchment.lab.bench_broker")
     given = _given(only=only, sizes=size, batches=batch, limit_s=limit)
     _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **given})
+
+
+@bench.command("live")
+@reported
+def bench_live(
+    only: Annotated[list[str] | None, typer.Option(help="Measure only this: throughput, paced; several times.")] = None,
+    quick: Annotated[bool, typer.Option(help="Few events.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Events a second through running brokers, next to raw JetStream; how late they come; what each process takes."""
+    module = import_module("catchment.lab.bench_live")
+    _bench(module.__name__, as_json, **{**(module.QUICK if quick else {}), **_given(only=only or None)})
 
 
 @bench.command("placement")

@@ -12,16 +12,16 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from catchment.app.config import Configuration
 from catchment.app.guarded import GuardedServer
+from catchment.app.outside import Ports, RowTeller, Web
 from catchment.broker.aggregation import AggregationOptions
-from catchment.broker.client import WindowValue
-from catchment.model.errors import CatchmentError, ConfigurationError
+from catchment.broker.gateway import GatewayOptions
+from catchment.model.errors import CatchmentError, ConfigurationError, EventError
 from catchment.model.subscription import Subscription
 from catchment.model.times import duration_us
 from catchment.overlay import Overlay
@@ -31,6 +31,8 @@ from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
 from catchment.transport.permissions import Certificates
+from catchment.transport.publishing import PublishedRows
+from catchment.transport.rows import event_of_line, shown_row
 from catchment.transport.running import LiveBroker
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
@@ -40,6 +42,7 @@ __all__ = ["broker_forever", "described", "publish_lines", "subscribe_lines", "u
 STOP_S = 20.0
 WATCH_S = 0.2
 READ_BYTES = 1 << 18
+NO_PORTS = Ports()
 Report = Callable[[str], None]
 
 
@@ -57,10 +60,12 @@ def described(job: Configuration) -> Description:
         sampling_period_us=duration_us(options.sampling_period),
         cost=options.cost,
     )
+    gateway = GatewayOptions(lease_us=duration_us(options.gateway_lease))
     return Description.of(
         job.overlay or Overlay.single("b0"),
         job.topics,
         how,
+        gateway,
         durability=job.live.durability,
         limits=job.limits,
         client_lease_us=duration_us(job.live.client_lease),
@@ -203,6 +208,7 @@ def up(
     credentials: Credentials = OPEN,
     access: Path | None = None,
     certificates: Certificates | None = None,
+    ports: Ports = NO_PORTS,
 ) -> None:
     """Run a whole overlay until Ctrl-C; `tell` gets what the subscriptions of the file bring.
 
@@ -224,21 +230,24 @@ def up(
                 url = stack.enter_context(guarded.server).url
                 asyncio.run(guarded.store(url))
             else:
-                server = Server(place, certificates=certificates, durability=found.durability)
-                url = stack.enter_context(server).url
+                server = stack.enter_context(
+                    Server(place, certificates=certificates, durability=found.durability, mqtt_port=ports.mqtt)
+                )
+                url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
         else:
             _tell_durability(url, found, report)
         asyncio.run(stored_description(url, found, of_clients))
         fleet = _Fleet(groups, url, found, of_brokers)
         stack.callback(fleet.stop)
         fleet.start()
-        asyncio.run(_subscriptions(url, found, job.subscriptions, fleet, report, tell, of_clients, guarded))
+        asyncio.run(_subscriptions(url, found, job.subscriptions, ports, fleet, report, tell, of_clients, guarded))
 
 
 async def _subscriptions(
     url: str,
     found: Description,
     subscriptions: Iterable[Subscription],
+    ports: Ports,
     fleet: _Fleet,
     report: Report,
     tell: Callable[[dict[str, Any]], None],
@@ -252,6 +261,7 @@ async def _subscriptions(
         loop.add_signal_handler(number, stopped.set)
     clients: dict[str, Client] = {}
     tasks: list[asyncio.Task[None]] = []
+    web, teller = Web(url, found, credentials), RowTeller(url, credentials, tell)
 
     async def begin() -> None:
         for broker in found.brokers:
@@ -259,8 +269,10 @@ async def _subscriptions(
             client = clients[broker] = await Client(url, broker=broker, credentials=credentials).open()
             for one in asked:
                 subscription = await client.subscribe(one.sql, name=one.name)
-                tasks.append(asyncio.create_task(_tell_all(subscription, one.name, tell)))
-        _print_how(url, found, report)
+                tasks.append(asyncio.create_task(teller.tell_all(subscription, one.name)))
+        if ports.http is not None:
+            await web.start("127.0.0.1", ports.http, report)
+        _print_how(url, found, replace(ports, http=web.port), report)
 
     async def watch() -> None:
         while all(process.is_alive() for process in fleet.processes):
@@ -277,23 +289,22 @@ async def _subscriptions(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    await web.stop()
     for client in clients.values():
         await client.close()
+    await teller.stop()
     if failed is not None:
         raise failed
 
 
-async def _tell_all(subscription: AsyncIterator[Any], name: str, tell: Callable[[dict[str, Any]], None]) -> None:
-    async for one in subscription:
-        tell(plain(name, one))
-
-
-def _print_how(url: str, found: Description, report: Report) -> None:
+def _print_how(url: str, found: Description, ports: Ports, report: Report) -> None:
     broker, topic = found.brokers[0], next(iter(found.topics))
     event = json.dumps({name: _example(kind) for name, kind in found.topics[topic].items()})
     report(f"{len(found.brokers)} brokers run at {url}: {', '.join(found.brokers)}. Ctrl-C stops them.")
     report(f"  echo '{event}' | catchment publish {topic} --server {url} --at {broker}")
     report(f"  catchment subscribe 'SELECT * FROM {topic}' --server {url} --at {found.brokers[-1]}")
+    for line in ports.examples(broker, topic, event):
+        report(line)
 
 
 def _example(kind: str) -> Any:
@@ -303,24 +314,6 @@ def _example(kind: str) -> Any:
 # -- clients of the shell ---------------------------------------------------------------------------------------------
 
 
-def plain(name: str, one: Any) -> dict[str, Any]:
-    """An event or a value as JSON has it."""
-    if isinstance(one, WindowValue):
-        shown = asdict(one)
-        for end in ("start", "end"):
-            shown[f"window_{end}"] = _time(shown.pop(f"{end}_us"))
-        return shown
-    return {"subscription": name, **{key: _shown(value) for key, value in one.items()}}
-
-
-def _shown(value: Any) -> Any:
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
-
-
-def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000).isoformat()
-
-
 def publish_lines(
     topic: str, url: str, at: str | None, file: int, *, stored: bool, credentials: Credentials = OPEN
 ) -> dict[str, Any]:
@@ -328,39 +321,21 @@ def publish_lines(
 
     async def run() -> dict[str, Any]:
         client = await Client(url, broker=at, credentials=credentials).open()
-        taken, late = 0, list[str]()
-        refused: list[dict[str, Any]] = []
         try:
             await client.advertise(topic)
-            pending: list[tuple[int, asyncio.Future[Any]]] = []
-
-            async def settle() -> None:
-                nonlocal taken
-                for number, one in pending:
-                    try:
-                        receipt = await one
-                        late.extend(receipt.dropped)
-                        taken += 1 - len(receipt.dropped)
-                    except CatchmentError as error:
-                        refused.append({"line": number, "reason": str(error)})
-                pending.clear()
-
+            rows = PublishedRows(client, topic, "stored" if stored else "acknowledged")
             async for number, line in _lines(file):
                 try:
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise ValueError("accepted is an object")
-                except ValueError as error:
-                    refused.append({"line": number, "reason": f"it is no event: {error}"})
-                    continue
-                wait: Any = "stored" if stored else "acknowledged"
-                pending.append((number, client.publish_soon(topic, row, wait=wait)))
-                if len(pending) >= 10_000:
-                    await settle()
-            await settle()
+                    row = event_of_line(line)
+                except EventError as error:
+                    rows.refuse(number, str(error))
+                else:
+                    await rows.add(number, row)
+            await rows.settle()
         finally:
             await client.close()
-        return {"published": taken, "late": late, "refused": refused}
+        refused = [{"line": number, "reason": reason} for number, reason in sorted(rows.refused)]
+        return {"published": rows.taken, "late": rows.late, "refused": refused}
 
     return asyncio.run(run())
 
@@ -404,7 +379,7 @@ def subscribe_lines(
             async def read() -> None:
                 left = count
                 async for one in subscription:
-                    sys.stdout.write(json.dumps(plain(subscription.name, one), ensure_ascii=False) + "\n")
+                    sys.stdout.write(json.dumps(shown_row(subscription.name, one), ensure_ascii=False) + "\n")
                     sys.stdout.flush()
                     left = None if left is None else left - 1
                     if left == 0:

@@ -25,7 +25,7 @@ Rule 4: an advice may be a client of its broker (`at.subscribe`, `at.publish`, â
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import index
@@ -39,6 +39,7 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker.demands import AskedQuestion, Demand
 from catchment.broker.frames import MESSAGE_BYTES_MAX, carried, require_forwardable
+from catchment.broker.inputs import Post
 from catchment.broker.limits import shortened
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError, require_type
@@ -261,6 +262,15 @@ class At:
         """Publish events of a topic that it advertises."""
         return self._ask(m.PublishEvents, topic, events)
 
+    def checked(self, topic: str, events: pa.RecordBatch, came_us: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Events as they may be published: of the topic's types, stamped with when they came where they have no time.
+
+        Raises an EventError that says why the broker would not take one of them.
+        """
+        self._routes(topic)
+        known, ids = self._here.ingress.checked(topic, events, came_us)
+        return known if ids is None else known.add_column(0, "event_id", ids)
+
     def advance_time(self, topic: str, time_us: int) -> int:
         """Say how far its event time has come, where no event says so."""
         return self._ask(m.AdvanceTime, topic, time_us)
@@ -464,6 +474,14 @@ class Advice:
 
     def on_unsubscribed(self, at: At, client: str, name: str) -> None:
         """A subscription is no more; every advice hears of every one."""
+
+    def on_posted(self, at: At, topic: str, posts: Sequence[Post]) -> Mapping[int, str] | None:
+        """Foreign publishers have stored something about a topic, which the broker may not know.
+
+        Returns, by their places, why some are refused; or None if this advice takes no posts. Only the first that does
+        is called.
+        """
+        return None
 
     def on_advance(self, at: At, client: str, topic: str, time_us: int) -> None:
         """A client that advertises a topic says how far event time has come."""

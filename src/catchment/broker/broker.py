@@ -4,12 +4,12 @@
 
 Rule 1: no input or output, no clock, no chance: what a broker does depends on its inputs alone, one after the other.
 Rule 2: events of one topic that wait together from one side (all clients are one) are joined and matched once; a join
-        ends at any other input.
+        ends at any other input. So does what foreign publishers post, topic by topic, behind the events of clients.
 Rule 3: neighbours get deltas only, never an empty update.
 Rule 4: a change is acknowledged after every change that it caused is confirmed.
 Rule 5: peers are visited in the order of their names.
 Rule 6: the broker queues nothing. Whoever hosts it parks what a peer does not take yet, and says when that is too much;
-        then clients' publications are refused, and nothing else is.
+        then clients' publications are refused, and nothing else is: what an advice publishes, nobody could keep back.
 
 What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`.
 """
@@ -17,7 +17,7 @@ What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from catchment.broker import neighbours, requests
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
 from catchment.broker.confirmations import Confirmations, WaitingAnswer
 from catchment.broker.demands import Demand
-from catchment.broker.frames import EPOCH, FrameWriter, fitting_messages, message_bytes, opened
+from catchment.broker.frames import EPOCH, BatchCoder, FrameWriter, fitting_messages, message_bytes, opened
 from catchment.broker.guarding import Guard, InputFailure
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
@@ -45,6 +45,8 @@ from catchment.broker.inputs import (
     Outcome,
     Overrun,
     Parked,
+    Post,
+    Posted,
     Received,
     Replied,
     Resumed,
@@ -135,7 +137,7 @@ class Broker:
         self.neighbours = tuple(sorted(set(neighbours)))
         for one in (name, *self.neighbours):
             require_name("a broker", one)
-        self._guard = Guard(self)
+        self._guard, self.coder = Guard(self), BatchCoder()
         self.counters: Counter[str] = Counter()
         self.peers = {neighbour: Peer() for neighbour in self.neighbours}
         self.clients: set[str] = set()
@@ -151,6 +153,8 @@ class Broker:
         self.weaver = Weaver(self, advice)
         self._joined: dict[str, Joined] = {}
         """By topic, events that are not forwarded yet; empty between steps."""
+        self._posts: dict[str, list[Post]] = {}
+        """By topic, what foreign publishers have posted; empty between steps."""
         self._outgoing: dict[str, list[m.Message]] = {}
         self._leaving: dict[str, Peer] = {}
         """Clients that were dropped in this step."""
@@ -160,11 +164,12 @@ class Broker:
 
     def step(self, inputs: Iterable[Input]) -> Step:
         """Handle inputs in their order."""
-        outcomes = [self._handle(one) for one in inputs]
+        for one in inputs:
+            self._outcomes.append(self._handle(one))
         self._guard.attempt("joined events", self.forward_joined)
         sends, requests_ = self._sealed(), self.weaver.requests.take()
         step = Step(
-            tuple(outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
+            tuple(self._outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
             self._traffic_by_advice, tuple(dict.fromkeys(self._begun)),
         )  # fmt: skip
         self._begin_step()
@@ -176,15 +181,34 @@ class Broker:
         self._traffic: Traffic = {}
         self._traffic_by_advice: Traffic = {}
         self._begun: list[str] = []
+        self._outcomes: list[Outcome] = []
+        """Of the inputs so far; those of posts may still change."""
+        self._quiet_until_us = NEVER_US
+        """No timer is due before that, as long as nothing but posts comes."""
 
     def _handle(self, one: Input) -> Outcome:
+        if one.at_us < self._quiet_until_us and type(one.item) is Posted:
+            self.now_us, self.position = max(self.now_us, one.at_us), max(self.position, one.position)
+            return self._wait(one.item)
         self._guard.attempt("timers", self._pass_time, one.at_us)
         self.now_us = max(self.now_us, one.at_us)
         self.position = max(self.position, one.position)
         outcome, reason = self._guard.attempt(type(one.item).__name__, self._take, one.item)
+        self._quiet_until_us = self._timer_due_us() if isinstance(one.item, Posted) else NEVER_US
         return outcome if outcome is not None else Outcome("refused", reason)
 
+    def _timer_due_us(self) -> int:
+        due_us = self.weaver.timer_us()
+        return -NEVER_US if due_us is None else due_us
+
+    def _wait(self, item: Posted) -> Outcome:
+        """Let a post wait for others; its outcome changes if an advice refuses it."""
+        self._posts.setdefault(item.topic, []).append(Post(item.data, self.now_us, len(self._outcomes)))
+        return TAKEN
+
     def _take(self, item: Item) -> Outcome:
+        if isinstance(item, Posted):
+            return self._wait(item)
         outcome = self._receive(item.data) if isinstance(item, Received) else self._note(item)
         self.weaver.rounds.run()
         return outcome
@@ -284,6 +308,7 @@ class Broker:
                     frames = self._guard.frames(name, peer, messages, peer.sent)
                     found.setdefault(name, (peer.sent + 1, []))[1].extend(frames)
                     peer.sent += len(frames)
+        self.coder.forget()
         return tuple(
             Send(name, tuple(frames), first, self.position) for name, (first, frames) in sorted(found.items()) if frames
         )
@@ -331,7 +356,7 @@ class Broker:
         joined.parts.append(JoinedMessage(sender, message, self.now_us))
 
     def forward_joined(self, topic: str | None = None) -> None:
-        """Forward the events that wait, of one topic or of all."""
+        """Forward the events that wait, of one topic or of all; with all, what was posted as well."""
         for name in [topic] if topic is not None else list(self._joined):
             joined = self._joined.pop(name)
             self.work["join"] += len(joined.parts) - 1
@@ -342,7 +367,21 @@ class Broker:
             _, reason = self._guard.attempt(where, requests.publish, self, name, joined.parts)
             for one in joined.parts if reason else ():
                 self._guard.give_up(one.message, one.sender, reason)
+        if topic is None and self._posts:
+            self._hand_posts()
         self.weaver.rounds.run()
+
+    def _hand_posts(self) -> None:
+        """Give an advice what was posted, and note what it refuses."""
+        posted, self._posts = self._posts, {}
+        for topic, posts in posted.items():
+            self._taken["Posted"] += len(posts)
+            refused, failure = self._guard.attempt(f"posts of {topic}", self.weaver.posted, topic, posts)
+            if refused is None:
+                refused = dict.fromkeys(range(len(posts)), failure)
+            for place, reason in refused.items():
+                self._outcomes[posts[place].number] = Outcome("refused", shortened(reason))
+                self.weaver.report("posts that were refused", shortened(reason))
 
     # -- clients and neighbours come and go ---------------------------------------------------------------------------
 
@@ -652,24 +691,26 @@ class Broker:
         return self.routes(topic).match(events)
 
     def own_pub_send(self, topic: str, events: pa.RecordBatch, matched: Matched, upstream: str) -> None:
-        for neighbour, rows in matched.neighbours.items():
-            if neighbour != upstream and len(rows):
-                notes = matched.notes.get(neighbour)
-                told = None if notes is None else pa.RecordBatch.from_pydict(notes)
-                if told is not None and told.num_rows != len(rows):
-                    raise ConfigurationError(
-                        f"{told.num_rows} notes are about {len(rows)} events; accepted are as many"
-                    )
-                self.send(neighbour, m.Published(topic, _taken(events, rows), told))
+        onwards = {side: rows for side, rows in matched.neighbours.items() if side != upstream and len(rows)}
+        clients = sorted(matched.clients.items())
+        each = [rising(wanted.rows, events.num_rows) for _, wanted in clients]
+        taken = iter(_taken(events, [*onwards.values(), *each]))
+        for neighbour, rows in onwards.items():
+            notes = matched.notes.get(neighbour)
+            told = None if notes is None else pa.RecordBatch.from_pydict(notes)
+            if told is not None and told.num_rows != len(rows):
+                raise ConfigurationError(f"{told.num_rows} notes are about {len(rows)} events; accepted are as many")
+            self.send(neighbour, m.Published(topic, next(taken), told))
         there = events.schema.names
-        for client, wanted in sorted(matched.clients.items()):
+        for (client, wanted), rows, chosen in zip(clients, each, taken, strict=True):
             columns = self.routes(topic).columns_for(client, wanted.names, there)
-            chosen, rows = events if columns is there else events.select(columns), wanted.rows
+            places = wanted.rows
             if events.num_rows > 1:
-                each, places = rising(rows, events.num_rows), np.empty(events.num_rows, np.int32)
-                places[each] = np.arange(len(each))
-                chosen, rows = _taken(chosen, each), places[rows]
-            self.send(client, m.Delivered(topic, chosen, tuple(wanted.names), wanted.ends, rows))
+                place_of = np.empty(events.num_rows, np.int32)
+                place_of[rows] = np.arange(len(rows))
+                places = place_of[wanted.rows]
+            asked_for = chosen if columns is there else chosen.select(columns)
+            self.send(client, m.Delivered(topic, asked_for, tuple(wanted.names), wanted.ends, places))
 
     def own_sub_send(self, topic: str, added: tuple[Demand, ...], neighbour: str, draft: Draft) -> None:
         draft.added += added
@@ -705,11 +746,19 @@ def _counts_of(message: m.Message) -> Counts:
     return "control", 1, message_bytes(message)
 
 
-def _taken(events: pa.RecordBatch, rows: RowNumbers) -> pa.RecordBatch:
-    """Rows of a batch, without copying them if they lie side by side."""
-    if len(rows) == events.num_rows:
-        return events
-    if not len(rows):
-        return events.slice(0, 0)
-    first, last = int(rows[0]), int(rows[-1])
-    return events.slice(first, len(rows)) if last - first < len(rows) else events.take(pa.array(rows))
+def _taken(events: pa.RecordBatch, several: Sequence[RowNumbers]) -> list[pa.RecordBatch]:
+    """Rows of a batch, rising, for each of several receivers; those that do not lie side by side are copied at once."""
+    if events.num_rows == 1:
+        return [events] * len(several)
+    scattered = [rows for rows in several if len(rows) and rows[-1] - rows[0] >= len(rows)]
+    copied = events.take(pa.array(np.concatenate(scattered))) if scattered else events
+    found, first = [], 0
+    for rows in several:
+        if len(rows) == events.num_rows:
+            found.append(events)
+        elif not len(rows) or rows[-1] - rows[0] < len(rows):
+            found.append(events.slice(int(rows[0]) if len(rows) else 0, len(rows)))
+        else:
+            found.append(copied.slice(first, len(rows)))
+            first += len(rows)
+    return found

@@ -25,6 +25,7 @@ from catchment.broker.demands import Demand, demand_from_plain, demand_to_plain
 from catchment.broker.limits import text_bytes
 from catchment.broker.messages import (
     Acknowledged,
+    AdviceMessage,
     Delivered,
     Extras,
     Message,
@@ -43,6 +44,7 @@ __all__ = [
     "MAGIC",
     "MESSAGE_BYTES_MAX",
     "VERSION",
+    "BatchCoder",
     "Envelope",
     "Frame",
     "FrameReader",
@@ -86,6 +88,7 @@ _ACCEPTED = frozenset(
     ]
 )
 
+_ROWS = np.dtype("<i4")
 _Number = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
@@ -147,28 +150,49 @@ class _Subscribed(msgspec.Struct, frozen=True, array_like=True, tag="Subscribed"
 _envelopes = msgspec.msgpack.Decoder(Envelope)
 
 
-def _batches(message: Any) -> Iterator[pa.RecordBatch]:
-    if isinstance(message, (PublishEvents, Published, Delivered)):
-        yield message.events
-    if isinstance(message, Notified):
-        yield message.answers
-    if isinstance(message, Published) and message.notes is not None:
-        yield message.notes
-
-
 def _schema_name(serialized: bytes) -> str:
     return blake2b(serialized, digest_size=8).hexdigest()
+
+
+class BatchCoder:
+    """Encodes batches, each once for all receivers of one sender."""
+
+    def __init__(self) -> None:
+        self._schemas: list[tuple[pa.Schema, str, bytes]] = []
+        """Schemas that were used of late, their names, and how they are written."""
+        self._last: tuple[pa.RecordBatch, memoryview] | None = None
+
+    def schema(self, schema: pa.Schema) -> tuple[str, bytes]:
+        """The name of a schema, and how it is written."""
+        for known, name, written in self._schemas:
+            if known.equals(schema, check_metadata=True):
+                return name, written
+        written = schema.serialize().to_pybytes()
+        name = _schema_name(written)
+        # A topic has one schema, or a few; more are not worth remembering.
+        self._schemas = [(schema, name, written), *self._schemas[:7]]
+        return name, written
+
+    def body(self, batch: pa.RecordBatch) -> memoryview:
+        """The rows of a batch; those of the last one are remembered, as several receivers may get the same."""
+        if self._last is None or self._last[0] is not batch:
+            self._last = batch, memoryview(batch.serialize())
+        return self._last[1]
+
+    def forget(self) -> None:
+        """Hold no batch any longer."""
+        self._last = None
 
 
 @dataclass(slots=True)
 class FrameWriter:
     """Encodes the frames of one sender to one receiver."""
 
-    named: set[str] = field(default_factory=set)
+    named: frozenset[str] = frozenset()
     """The schemas that the receiver knows."""
-    _recent: list[tuple[pa.Schema, str]] = field(default_factory=list)
-    """Schemas that were used of late, and their names."""
+    _coder: BatchCoder = field(default_factory=BatchCoder)
     _fresh: dict[str, bytes] = field(default_factory=dict)
+    """Schemas that the next frame has to name."""
     _encoder: msgspec.msgpack.Encoder = field(init=False)
     _buffer: bytearray = field(default_factory=lambda: bytearray(HEAD))
     """Where frames are written, again and again."""
@@ -177,83 +201,91 @@ class FrameWriter:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._plainly)
 
     def _plainly(self, value: Any) -> Any:
-        if isinstance(value, pa.RecordBatch):
-            return self._name_of(value.schema), memoryview(value.serialize())
         if isinstance(value, np.ndarray):
-            return np.asarray(value, "<i4").tobytes()
+            return value.astype(_ROWS, copy=False).tobytes()
+        if isinstance(value, pa.RecordBatch):
+            name, written = self._coder.schema(value.schema)
+            if name not in self.named:
+                self._fresh[name] = written
+            return name, self._coder.body(value)
         raise NotImplementedError(f"a frame cannot carry a {type(value).__name__}")
 
-    def _name_of(self, schema: pa.Schema) -> str:
-        for known, name in self._recent:
-            if known.equals(schema, check_metadata=True):
-                return name
-        serialized = schema.serialize().to_pybytes()
-        name = _schema_name(serialized)
-        if name not in self.named:
-            self._fresh[name] = serialized
-        # A topic has one schema, or a few; more are not worth remembering.
-        self._recent[4:] = []
-        self._recent.insert(0, (schema, name))
-        return name
-
     def frames(
-        self, sender: str, messages: Iterable[Message], *, incarnation: int, epoch: int, after: int, covers: int
+        self,
+        sender: str,
+        messages: Iterable[Message],
+        *,
+        incarnation: int,
+        epoch: int,
+        after: int,
+        covers: int,
+        coder: BatchCoder | None = None,
     ) -> list[bytes]:
         """Messages as frames, numbered from `after` on; as many as it takes to keep each within its size.
 
-        If it raises, nothing is written, and the next frames name the schemas that these would have named.
+        If it raises, nothing is written, and the next frames name the schemas that these would have named. `coder` is
+        one that the sender shares between its receivers.
         """
-        known = set(self.named)
+        known, self._coder = self.named, coder or self._coder
         try:
             return self._written(sender, messages, incarnation, epoch, after, covers)
         except Exception:
-            self.named, self._fresh, self._recent = known, {}, []
+            self.named, self._fresh = known, {}
             raise
 
     def _written(
         self, sender: str, messages: Iterable[Message], incarnation: int, epoch: int, after: int, covers: int
     ) -> list[bytes]:
         travelling = [_travelling(message) for message in messages]
-        # The schemas are written before the messages that use them.
-        for message in travelling:
-            for batch in _batches(message):
-                self._name_of(batch.schema)
-        envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
-        self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-        if len(self._buffer) <= FRAME_BYTES_MAX:
-            self._named()
-            return [bytes(self._buffer)]
+        if sum(len(one.body) for one in travelling if isinstance(one, AdviceMessage)) <= FRAME_BYTES_MAX:
+            envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
+            self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+            if self._fresh:
+                # Schemas are written before the messages that use them, and were met behind that place.
+                self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+            if len(self._buffer) <= FRAME_BYTES_MAX:
+                self._named()
+                return [bytes(self._buffer)]
         found: list[bytes] = []
         for bodies in self._packed(travelling):
             envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
-            found.append(HEAD + self._encoder.encode(envelope))
+            self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+            found.append(bytes(self._buffer))
         return found
 
     def _named(self) -> dict[str, bytes]:
-        """Schemas that the next frame has to name."""
-        fresh, self._fresh = self._fresh, {}
-        self.named.update(fresh)
+        """Take the schemas that the next frame has to name."""
+        fresh = self._fresh
+        if fresh:
+            self.named, self._fresh = self.named | fresh.keys(), {}
         return fresh
 
-    def _packed(self, messages: Iterable[Any]) -> Iterator[list[msgspec.Raw]]:
-        bodies: list[msgspec.Raw] = []
+    def _packed(self, messages: Iterable[Any]) -> Iterator[list[Any]]:
+        bodies: list[Any] = []
         size = 0
         for message in messages:
-            for body in self._bodies(message):
+            for body, length in self._bodies(message):
                 fresh = sum(map(len, self._fresh.values()))
-                if bodies and size + fresh + len(body) > FRAME_BYTES_MAX - _OVERHEAD_BYTES:
+                if bodies and size + fresh + length > FRAME_BYTES_MAX - _OVERHEAD_BYTES:
                     # A schema that is first used by the next body may be named one frame early.
                     yield bodies
                     bodies, size = [], 0
-                bodies.append(msgspec.Raw(body))
-                size += len(body)
+                bodies.append(body)
+                size += length
         if bodies:
             yield bodies
 
-    def _bodies(self, message: Any) -> Iterator[bytes]:
+    def _bodies(self, message: Any) -> Iterator[tuple[Any, int]]:
+        """Give what travels as a message, or as several that are not too long, with how long each is at most."""
+        if isinstance(message, AdviceMessage):
+            # Nothing else of it is long, so that it need not be written to know that it fits.
+            most = len(message.body) + 4 * len(message.advice) + 100
+            if most <= MESSAGE_BYTES_MAX:
+                yield message, most
+                return
         body = self._encoder.encode(message)
         if len(body) <= MESSAGE_BYTES_MAX:
-            yield body
+            yield msgspec.Raw(body), len(body)
             return
         for half in _halves(message):
             yield from self._bodies(half)
@@ -454,8 +486,11 @@ class FrameReader:
         raise NotImplementedError(kind)
 
     def _batch(self, value: Any) -> pa.RecordBatch:
-        name, body = msgspec.convert(value, tuple[str, bytes])
-        schema = self.schemas.get(name)
+        match value:
+            case [str(name), bytes(body)]:
+                schema = self.schemas.get(name)
+            case _:
+                raise FrameError(f"its events are {str(value)[:40]!r}; accepted are the name of a schema and a body")
         if schema is None:
             raise FrameError(f"it has events of the schema {name[:40]!r}, which was not named before")
         try:

@@ -121,7 +121,7 @@ class Guard:
         def written(several: list[m.Message]) -> list[bytes]:
             return peer.writer.frames(
                 broker.name, several, incarnation=broker.incarnation, epoch=EPOCH, after=after,
-                covers=broker.position,
+                covers=broker.position, coder=broker.coder,
             )  # fmt: skip
 
         try:

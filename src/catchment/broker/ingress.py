@@ -121,16 +121,9 @@ class Ingress:
 
     def _accept(self, topic: str, given: Sequence[tuple[pa.RecordBatch, int]]) -> Accepted:
         events = given[0][0] if len(given) == 1 else pa.concat_batches([batch for batch, _ in given])
-        plan, rows = self._plan(topic, events.schema), events.num_rows
-        counts = [batch.num_rows for batch, _ in given]
+        rows, counts = events.num_rows, [batch.num_rows for batch, _ in given]
         came = np.array([at_us for _, at_us in given]).repeat(counts)
-        known = plan.typed(events, came)
-        for name, place in plan.checked:
-            problem = value_problem(name, known.column(place))
-            if problem is not None:
-                raise EventError(f"an event is refused: {problem}")
-        supplied = None if plan.event_id is None else _typed("event_id", events.column(plan.event_id), pa.string())
-        require_event_sizes(known, supplied)
+        known, supplied = self.checked(topic, events, came)
         # Nothing is remembered or counted before everything is known to be fine.
         fresh = self._fresh(supplied, came) if supplied is not None else None
         accepted = known.add_column(0, "event_id", self._ids(supplied, rows)).add_column(
@@ -141,6 +134,28 @@ class Ingress:
             return Accepted(accepted, owners)
         self.repeated += int((~fresh).sum())
         return Accepted(accepted.filter(pa.array(fresh)), owners[fresh])
+
+    def checked(
+        self, topic: str, events: pa.RecordBatch, came: npt.NDArray[np.int64]
+    ) -> tuple[pa.RecordBatch, pa.StringArray | None]:
+        """Time and attributes of events that came at some times, and the ids that they have; or an EventError."""
+        plan = self._plan(topic, events.schema)
+        known = plan.typed(events, came)
+        for name, place in plan.checked:
+            problem = value_problem(name, known.column(place))
+            if problem is not None:
+                raise EventError(f"an event is refused: {problem}")
+        supplied = None if plan.event_id is None else _typed("event_id", events.column(plan.event_id), pa.string())
+        if supplied is not None and supplied.null_count < len(supplied):
+            self._require_foreign(supplied)
+        require_event_sizes(known, supplied)
+        return known, supplied
+
+    def _require_foreign(self, ids: pa.StringArray) -> None:
+        """Refuse ids that this broker gives itself."""
+        for one in ids.filter(pc.starts_with(ids, self._prefix)).to_pylist():
+            if one is not None and one[len(self._prefix) :].isdecimal():
+                raise EventError(f"an event has the id {one!r}, which broker {self._broker!r} gives itself")
 
     def _plan(self, topic: str, given: pa.Schema) -> _Plan:
         """What is to be done with events of a schema; the last one of each topic is remembered."""
@@ -174,9 +189,6 @@ class Ingress:
             return fresh
         there = supplied.is_valid().to_numpy(zero_copy_only=False)
         ids = supplied.drop_null()
-        for one in ids.filter(pc.starts_with(ids, self._prefix)).to_pylist():
-            if one[len(self._prefix) :].isdecimal():
-                raise EventError(f"an event has the id {one!r}, which broker {self._broker!r} gives itself")
         known = self.recent.count_at(int(came[-1]))
         if known + len(ids) > self._remembered_max:
             raise EventError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,8 @@ __all__ = [
     "Outcome",
     "Overrun",
     "Parked",
+    "Post",
+    "Posted",
     "Received",
     "Replied",
     "Resumed",
@@ -51,6 +53,13 @@ class _Item(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Received(_Item, frozen=True):
     """A frame has come."""
 
+    data: bytes
+
+
+class Posted(_Item, frozen=True):
+    """A foreign publisher, who is no client, has stored events of a topic, in a form that an advice reads."""
+
+    topic: str
     data: bytes
 
 
@@ -140,6 +149,7 @@ class Woken(_Item, frozen=True):
 
 Item = (
     Received
+    | Posted
     | Attached
     | Parked
     | Resumed
@@ -163,6 +173,16 @@ class Input:
     """When it was stored; where that runs backwards, the latest so far counts."""
     position: int
     """In the broker's log of inputs, rising."""
+
+
+class Post(NamedTuple):
+    """What an advice sees of a `Posted` that waits."""
+
+    data: bytes
+    at_us: int
+    """When it was stored."""
+    number: int
+    """Of the input in its step."""
 
 
 @dataclass(frozen=True, slots=True)

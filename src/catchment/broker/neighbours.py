@@ -11,7 +11,6 @@ from catchment.broker import messages as m
 from catchment.broker.demands import Demand, require_fitting
 from catchment.broker.joining import Joined
 from catchment.model.errors import CatchmentError
-from catchment.model.schema import Type
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "confirm", "forward"]
 
 UNFITTING = "batches that do not fit their topic"
-_ALWAYS_THERE = (("event_id", pa.string()), ("ts", Type.TIMESTAMP.arrow))
 
 
 def _advertised(broker: Broker, message: m.Advertised, neighbour: str) -> None:
@@ -59,7 +57,8 @@ def _subscribed(broker: Broker, message: m.Subscribed, neighbour: str) -> None:
 def forward(broker: Broker, topic: str, joined: Joined) -> None:
     """Forward the events of messages that came from one neighbour."""
     if _is_known(broker, topic):
-        fitting = Joined(joined.side, [one for one in joined.parts if _are_events(one.message.events)])
+        are_events = broker.routes(topic).are_events
+        fitting = Joined(joined.side, [one for one in joined.parts if are_events(one.message.events)])
         if len(fitting.parts) < len(joined.parts):
             broker.counters[UNFITTING] += len(joined.parts) - len(fitting.parts)
         batches = [one.message.events for one in fitting.parts]
@@ -74,18 +73,6 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
             broker.counters[UNFITTING] += 1
         finally:
             broker.weaver.notes = None
-
-
-def _are_events(events: pa.RecordBatch) -> bool:
-    """Whether there are any, each with what every event has: an id and a time."""
-    for name, kind in _ALWAYS_THERE:
-        place = events.schema.get_field_index(name)
-        if place < 0:
-            return False
-        column = events.column(place)
-        if column.type != kind or column.null_count:
-            return False
-    return bool(events.num_rows)
 
 
 def _confirmed(broker: Broker, message: m.Confirmed, neighbour: str) -> None:

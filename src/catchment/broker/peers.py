@@ -61,7 +61,7 @@ class Peer:
 
     def saved(self) -> tuple[Any, ...]:
         return (
-            self.incarnation, self.received, self.sent, dict(self.reader.schemas), frozenset(self.writer.named),
+            self.incarnation, self.received, self.sent, dict(self.reader.schemas), self.writer.named,
             self.is_full, self.says_full, self.told_full, self.owner, self.is_durable, self.is_parked,
             dict(self.topics), self.parked_us, self.subscription_count, self.spent,
         )  # fmt: skip
@@ -69,5 +69,5 @@ class Peer:
     @classmethod
     def restored(cls, saved: list[Any]) -> Peer:
         incarnation, received, sent, schemas, named, *others = saved
-        reader, writer = FrameReader(schemas), FrameWriter(set(named))
+        reader, writer = FrameReader(schemas), FrameWriter(frozenset(named))
         return cls(incarnation, received, sent, reader, writer, *others)

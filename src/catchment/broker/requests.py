@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from catchment.broker import messages as m
-from catchment.broker.advice import KnownSubscription
+from catchment.broker.advice import OWN, KnownSubscription
 from catchment.broker.demands import Demand
 from catchment.broker.frames import require_sendable
 from catchment.broker.joining import JoinedMessage
@@ -175,7 +175,7 @@ def _refusal(broker: Broker, topic: str, client: str) -> CatchmentError | None:
     """Why a client may not publish now, if it may not."""
     try:
         _require_publisher(broker, topic, client)
-        if not broker.has_room:
+        if not broker.has_room and not client.startswith(OWN):
             raise BusyError(
                 f"there is no room for more events beyond broker {broker.name!r}; try again later", NO_ROOM_RETRY_US
             )
@@ -186,6 +186,8 @@ def _refusal(broker: Broker, topic: str, client: str) -> CatchmentError | None:
 
 def _too_many(broker: Broker, one: JoinedMessage) -> CatchmentError | None:
     """Count the events of a request against what its client may publish; why they are too many, if they are."""
+    if one.sender.startswith(OWN):
+        return None
     peer, rows = broker.peers[one.sender], one.message.events.num_rows
     try:
         peer.spent = broker.settings.limits.spent(one.sender, peer.spent, rows, one.at_us)

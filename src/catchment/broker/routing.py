@@ -7,6 +7,7 @@ Rule 3: peers are visited in the order of their names, so that a seed replays ex
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -22,7 +23,7 @@ from catchment.matching import Matcher
 from catchment.matching.poset import Shift
 from catchment.model.errors import ConfigurationError
 from catchment.model.filter import Filter
-from catchment.model.schema import Schema
+from catchment.model.schema import Schema, Type
 
 __all__ = ["Before", "BySubscription", "Matched", "Routes", "RowNumbers", "combined", "rising"]
 
@@ -31,8 +32,13 @@ RowNumbers = npt.NDArray[np.int64]
 _WATCHED = "\0"
 """Whose filters are those of advice; no peer has this name."""
 _Who = tuple[str, Demand | str | tuple[str, int]]
-FEW_PAIRS = 16
+_ALWAYS_THERE = {"event_id": pa.string(), "ts": Type.TIMESTAMP.arrow}
+FEW_PAIRS = 32
 """Up to so many, Python's own lists are quicker than arrays."""
+_ENDS: Any = np.arange(1, FEW_PAIRS + 1, dtype=np.int32)
+_ROWS: Any = np.zeros(FEW_PAIRS, np.int32)
+"""Of the subscriptions that want a single event, where the rows of each end, and the rows."""
+_ENDS.flags.writeable = _ROWS.flags.writeable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,10 @@ class Routes:
         self.watched: dict[tuple[str, int], Filter] = {}
         """Of advice, by its name and a number of its own, filters that are matched besides."""
         self._matcher = Matcher({}, schema)
+        self._matched_of: Counter[str] = Counter()
+        """How many filters are matched for each peer."""
+        self._of_events: tuple[pa.Schema, list[int]] | None = None
+        """The last columns of events, and the places of those that every event has."""
         self._order: _Order | None = None
         """Of the matcher's slots; None if they have changed."""
 
@@ -185,11 +195,15 @@ class Routes:
     def _begin_matching(self, who: _Who, demand: Demand) -> None:
         if not isinstance(demand, AskedQuestion):
             self._matcher.add(who, demand)
+            self._matched_of[who[0]] += 1
             self._order = None
 
     def _end_matching(self, who: _Who, demand: Demand) -> None:
         if not isinstance(demand, AskedQuestion):
             self._matcher.remove(who)
+            self._matched_of[who[0]] -= 1
+            if not self._matched_of[who[0]]:
+                del self._matched_of[who[0]]
             self._order = None
 
     def columns_for(self, client: str, names: Iterable[str], there: list[str]) -> list[str]:
@@ -254,42 +268,62 @@ class Routes:
 
     # -- events ---------------------------------------------------------------------------------------------------
 
+    def are_events(self, events: pa.RecordBatch) -> bool:
+        """Whether there are any, each with what every event has: an id and a time."""
+        schema = events.schema
+        if self._of_events is None or not self._of_events[0].equals(schema):
+            places = [schema.get_field_index(name) for name in _ALWAYS_THERE]
+            if any(
+                place < 0 or schema.field(place).type != kind
+                for place, kind in zip(places, _ALWAYS_THERE.values(), strict=True)
+            ):
+                return False
+            self._of_events = schema, places
+        return events.num_rows > 0 and not any(events.column(place).null_count for place in self._of_events[1])
+
     def match(self, events: pa.RecordBatch) -> Matched:
         rows, slots = self._matcher.match_slots(events)
+        if len(self._matched_of) == 1:
+            (peer,) = self._matched_of
+            if peer in self.demands:
+                return Matched({peer: rising(rows, events.num_rows)} if len(rows) else {})
         if len(slots) <= FEW_PAIRS:
-            return self._few(rows.tolist(), slots.tolist())
+            return self._few(rows, slots, events.num_rows)
         if self._order is None:
             self._order = _Order.of(self._matcher)
         return self._many(self._order, rows, slots, events.num_rows)
 
-    def _few(self, rows: list[int], slots: list[int]) -> Matched:
-        per_neighbour: dict[str, set[int]] = {}
-        per_client: dict[str, dict[str, list[int]]] = {}
-        per_advice: dict[str, list[tuple[int, int]]] = {}
-        for row, slot in zip(rows, slots, strict=True):
-            peer, what = self._matcher.id_of(slot)
-            if peer == _WATCHED:
-                per_advice.setdefault(what[0], []).append((row, what[1]))
-            elif isinstance(what, str):
-                per_client.setdefault(peer, {}).setdefault(what, []).append(row)
+    def _few(self, rows: Any, slots: Any, row_count: int) -> Matched:
+        by_peer: dict[str, list[tuple[Any, int]]] = {}
+        for (peer, what), row in zip(self._matcher.ids_of(slots), rows.tolist(), strict=True):
+            if peer in by_peer:
+                by_peer[peer].append((what, row))
             else:
-                per_neighbour.setdefault(peer, set()).add(row)
+                by_peer[peer] = [(what, row)]
         matched = Matched()
-        for advice, pairs in per_advice.items():
-            found = np.array(pairs, np.int64)
-            matched.watched[advice] = found[:, 0], found[:, 1]
-        for neighbour, wanted in sorted(per_neighbour.items()):
-            matched.neighbours[neighbour] = np.array(sorted(wanted), np.int64)
-        for client, by_name in sorted(per_client.items()):
-            names = sorted(by_name)
-            ends = list(accumulate(len(by_name[name]) for name in names))
-            chosen = [row for name in names for row in by_name[name]]
-            matched.clients[client] = BySubscription(names, np.array(ends), np.array(chosen))
+        for peer in sorted(by_peer):
+            pairs = by_peer[peer]
+            if peer in self.demands:
+                wanted = _ROWS[:1] if row_count == 1 else np.array(sorted({row for _, row in pairs}), np.int64)
+                matched.neighbours[peer] = wanted
+            elif peer == _WATCHED:
+                for advice in dict.fromkeys(advice for (advice, _), _ in pairs):
+                    found = [(row, number) for (name, number), row in pairs if name == advice]
+                    matched.watched[advice] = tuple(np.array(found, np.int64).T)
+            else:
+                pairs.sort()
+                names = [name for name, _ in pairs]
+                if row_count == 1:
+                    matched.clients[peer] = BySubscription(names, _ENDS[: len(names)], _ROWS[: len(names)])
+                else:
+                    counts = Counter(names)
+                    chosen = np.array([row for _, row in pairs])
+                    matched.clients[peer] = BySubscription(
+                        list(counts), np.array([*accumulate(counts.values())]), chosen
+                    )
         return matched
 
     def _many(self, order: _Order, rows: Any, slots: Any, row_count: int) -> Matched:
-        if len(order.stretches) == 1 and order.stretches[0][0] in self.demands:
-            return Matched({order.stretches[0][0]: rising(rows, row_count)})
         matched = Matched()
         begin, end, rows = self._matcher.by_slot(rows, order.places[slots])
         begin, end = begin[0], end[0]
@@ -346,7 +380,7 @@ class _Order:
 
 
 def rising(rows: RowNumbers, row_count: int) -> RowNumbers:
-    """Rows of a batch, each once."""
+    """Some rows of a batch, each once."""
     is_there = np.zeros(row_count, np.bool_)
     is_there[rows] = True
     return is_there.nonzero()[0]

@@ -8,7 +8,7 @@ Rule 3: advice that is attached or removed while the broker runs is an input lik
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from catchment.broker.advice import JOINPOINTS, OWN, VALUE_BYTES_MAX, Advice, At, Catalogue, Reply
 from catchment.broker.demands import AskedQuestion
-from catchment.broker.inputs import TAKEN, Outcome
+from catchment.broker.inputs import TAKEN, Outcome, Post
 from catchment.broker.limits import require_name, shortened
 from catchment.broker.messages import AdviceMessage, Confirmed, Extras
 from catchment.broker.rounds import Rounds
@@ -206,6 +206,12 @@ class Weaver:
             rows = arguments[1].num_rows
             if not isinstance(found, np.ndarray) or found.dtype != np.bool_ or found.shape != (rows,):
                 raise TypeError(f"it returned {_shown(found)}; accepted is an array of {rows} booleans, or None")
+        elif where == "on_posted" and found is not None:
+            places = range(len(arguments[1]))
+            if not isinstance(found, Mapping) or not all(
+                place in places and isinstance(reason, str) for place, reason in found.items()
+            ):
+                raise TypeError(f"it returned {_shown(found)}; accepted are reasons by the places of posts, or None")
         elif where == "on_subscribe" and not isinstance(found, AskedQuestion | None):
             raise TypeError(f"it returned {_shown(found)}; accepted is an AskedQuestion, or None")
 
@@ -275,6 +281,15 @@ class Weaver:
             if asked is not None:
                 return asked
         return None
+
+    def posted(self, topic: str, posts: Sequence[Post]) -> Mapping[int, str]:
+        """Let the first advice that takes posts have some; by their places, why it refuses some of them."""
+        for advice in self._advice.values():
+            refused: Mapping[int, str] | None = self._react(advice, "on_posted", topic, posts)
+            if refused is not None:
+                return refused
+        reason = f"broker {self._broker.name!r} has no advice that takes posts; accepted are events of its clients"
+        return dict.fromkeys(range(len(posts)), reason)
 
     def admit(
         self, topic: str, events: pa.RecordBatch, requests: npt.NDArray[np.int64]

@@ -18,6 +18,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from rich.console import Console
@@ -26,7 +27,8 @@ from rich.table import Table
 from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
-from catchment.broker.inputs import Input, Received, Step
+from catchment.broker.gateway import Gateway
+from catchment.broker.inputs import Input, Item, Posted, Received, Step
 from catchment.broker.memory import freeze
 from catchment.model.errors import ConfigurationError
 from catchment.model.schema import Schema, Type
@@ -63,8 +65,10 @@ CLIENTS = 10
 """Publishers at the first broker, and subscribers at the last."""
 SIZES, BATCHES = (100, 1_000), (1, 100, 1_000)
 PLACEMENTS = ("late", "early", "adaptive", "cover")
-KINDS = ("regular", *PLACEMENTS, "waiting")
-"""Of subscriptions; `waiting` is regular ones and frames with one event each that wait together."""
+SINGLES = ("waiting", "posts")
+KINDS = ("regular", *PLACEMENTS, *SINGLES)
+"""Of subscriptions; `waiting` is regular ones and frames with one event each that wait together, `posts` the same with
+JSON messages of foreign publishers."""
 SNAPSHOTS = "snapshots"
 CHOICES = (*KINDS, SNAPSHOTS)
 WAITING = 1_000
@@ -92,7 +96,7 @@ WANTED_AGGREGATE = {
     (100, 1): 400.0, (100, 100): 12.0, (100, 1_000): 3.0,
     (1_000, 1): 600.0, (1_000, 100): 25.0, (1_000, 1_000): 5.0,
 }  # fmt: skip
-WANTED_WAITING = 30.0
+WANTED_WAITING, WANTED_POSTS = 30.0, 10.0
 SNAPSHOT_IDS = 100_000
 """Remembered ids in a snapshot."""
 SNAPSHOT_ROUNDS = 5
@@ -161,7 +165,7 @@ def run(
     measured: list[Measured] = []
     for kind in (one for one in KINDS if one in only):
         for size in sizes:
-            for batch in [1] if kind == "waiting" else batches:
+            for batch in [1] if kind in SINGLES else batches:
                 report(f"{kind}, {size:,} subscriptions, {_batch_name(kind, batch)}")
                 measured += _measure(kind, size, batch, rounds or 6, limit_s)
     frozen: list[MeasuredSnapshot] = []
@@ -175,7 +179,8 @@ def run(
 
 
 def _batch_name(kind: str, batch: int) -> str:
-    return f"{WAITING:,} frames of 1 event in a step" if kind == "waiting" else f"{batch:,} events in a frame"
+    together = {"waiting": f"{WAITING:,} frames of 1 event in a step", "posts": f"{WAITING:,} JSON messages in a step"}
+    return together.get(kind, f"{batch:,} events in a frame")
 
 
 # -- the workload -----------------------------------------------------------------------------------------------------
@@ -223,7 +228,10 @@ class _Chain:
             Overlay.from_links(pairwise(BROKERS)),
             Settings(schemas=schemas),
             options=Options(snapshot_every=None),
-            make_advice=lambda: [Aggregation(schemas, options)] if kind in PLACEMENTS else [],
+            make_advice=lambda: [
+                *([Aggregation(schemas, options)] if kind in PLACEMENTS else []),
+                *([Gateway(schemas)] if kind == "posts" else []),
+            ],
             records=False,
         )
         self._publishers = [world.client(BROKERS[0], f"p{number}") for number in range(CLIENTS)]
@@ -238,17 +246,25 @@ class _Chain:
             assert request.answered_us is not None
             assert request.refused is None, request.refused
         self.brokers = [world.nodes[name].broker for name in BROKERS]
-        self._turn = 0
+        self._kind, self._turn = kind, 0
 
-    def published(self, batches: Sequence[pa.RecordBatch]) -> list[tuple[int, bytes]]:
-        """The frames of publishers, who take turns, and when they come: at the time of their last event."""
-        found = []
+    def published(self, batches: Sequence[pa.RecordBatch]) -> list[tuple[int, Item]]:
+        """What publishers say, who take turns, and when it comes: at the time of their last event."""
+        found: list[tuple[int, Item]] = []
         for events in batches:
+            if self._kind == "posts":
+                found.append((events.column("ts")[-1].value, Posted(TOPIC, _json_lines(events))))
+                continue
             self._turn += 1
             at_us = events.column("ts")[-1].value
             frames = self._publishers[self._turn % CLIENTS].ask(m.PublishEvents, at_us, 0, TOPIC, events)
-            found += [(at_us, data) for data in frames]
+            found += [(at_us, Received(data)) for data in frames]
         return found
+
+
+def _json_lines(events: pa.RecordBatch) -> bytes:
+    plain = events.set_column(events.schema.names.index("ts"), "ts", events.column("ts").cast(pa.int64()))
+    return b"\n".join(map(msgspec.json.encode, plain.to_pylist()))
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -258,9 +274,9 @@ def _measure(kind: str, size: int, batch: int, rounds: int, limit_s: float) -> l
     questions = list(_questions(kind, size))
     chain = _Chain(kind, questions)
     # Of aggregates only the ingress has a target, and the others would take long.
-    roles = ROLES[:1] if kind in (*PLACEMENTS, "waiting") else ROLES
+    roles = ROLES[:1] if kind in (*PLACEMENTS, *SINGLES) else ROLES
     spent = _Spent(limit_s)
-    per_round = WAITING if kind == "waiting" else EVENTS_PER_S * (SINGLES_S if batch == 1 else ROUND_S)
+    per_round = WAITING if kind in SINGLES else EVENTS_PER_S * (SINGLES_S if batch == 1 else ROUND_S)
     warm = (WARM_S if kind in PLACEMENTS else 4) * EVENTS_PER_S
     # Windows have to be open, and code compiled, before the first round; large batches get there soonest.
     for first in range(0, warm, 1_000):
@@ -272,7 +288,7 @@ def _measure(kind: str, size: int, batch: int, rounds: int, limit_s: float) -> l
         ]
         shown += batches[: max(1, 1_000 // batch)] if not number else []
         gc.collect()
-        if not _pass_along(chain, roles, batches, WAITING if kind == "waiting" else 1, spent):
+        if not _pass_along(chain, roles, batches, WAITING if kind in SINGLES else 1, spent):
             break
     match_us, partials_us = _bare(questions, shown, is_aggregate=kind in PLACEMENTS)
     found = []
@@ -288,8 +304,8 @@ def _measure(kind: str, size: int, batch: int, rounds: int, limit_s: float) -> l
 
 
 def _wanted(kind: str, size: int, batch: int, place: int) -> float | None:
-    if kind == "waiting":
-        return WANTED_WAITING
+    if kind in SINGLES:
+        return WANTED_POSTS if kind == "posts" else WANTED_WAITING
     if kind in PLACEMENTS:
         return WANTED_AGGREGATE.get((size, batch))
     return WANTED_REGULAR[size, batch][place] if (size, batch) in WANTED_REGULAR else None
@@ -326,13 +342,13 @@ def _pass_along(
     chain: _Chain, roles: Sequence[str], batches: Sequence[pa.RecordBatch], at_once: int, spent: _Spent
 ) -> bool:
     """Let events pass brokers, so many frames in a step; whether there was time for all of them."""
-    frames = chain.published(batches)
+    waiting = chain.published(batches)
     for role, broker, after in zip(roles, chain.brokers, (*BROKERS[1:], None), strict=False):
-        inputs = [Input(Received(data), at_us, at) for at, (at_us, data) in enumerate(frames, broker.position + 1)]
+        inputs = [Input(item, at_us, at) for at, (at_us, item) in enumerate(waiting, broker.position + 1)]
         groups = [inputs[first : first + at_once] for first in range(0, len(inputs), at_once)]
         steps = spent.steps(role, broker, groups)
-        frames = [
-            (group[-1].at_us, data)
+        waiting = [
+            (group[-1].at_us, Received(data))
             for group, step in zip(groups, steps, strict=False)
             for send in step.sends
             if send.to == after
@@ -433,14 +449,14 @@ def _print_table(result: dict[str, Any], console: Console) -> None:
         )
     before = None
     for one in result["measured"]:
-        kind = "regular" if one["kind"] == "waiting" else one["kind"]
+        kind = "regular" if one["kind"] in SINGLES else one["kind"]
         if before not in (None, (one["kind"], one["subscriptions"])):
             table.add_section()
         before = (one["kind"], one["subscriptions"])
         verdict = {True: "[green]pass[/]", False: "[red]fail[/]", None: ""}[one["passes"]]
         table.add_row(
             f"{one['subscriptions']:,} {kind}",
-            f"{WAITING:,} x 1" if one["kind"] == "waiting" else f"{one['batch']:,}",
+            {"waiting": f"{WAITING:,} x 1", "posts": f"{WAITING:,} JSON"}.get(one["kind"], f"{one['batch']:,}"),
             one["broker"],
             _figure(one["us"]) + "~" * one["is_cut"],
             _figure(one["median_us"]),
@@ -452,6 +468,7 @@ def _print_table(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print("Best round and median of all; match and partials: the bare stages on the same batches.")
     console.print(f"{WAITING:,} x 1: so many frames with one event each, from {CLIENTS} clients, in one step.")
+    console.print(f"{WAITING:,} JSON: so many messages of foreign publishers, one event each, in one step.")
     if any(one["is_cut"] for one in result["measured"]):
         console.print("~ : the time limit came first.")
 

@@ -105,6 +105,10 @@ class Matcher:
     def id_of(self, slot: int) -> Any:
         return self._registry.ids[slot]
 
+    def ids_of(self, slots: Array) -> list[Any]:
+        found: list[Any] = self._registry.ids[slots].tolist()
+        return found
+
     def slot_of(self, identifier: Hashable) -> int:
         try:
             return self._registry.slots[identifier]

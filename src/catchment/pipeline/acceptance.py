@@ -11,14 +11,26 @@ from pyspark.sql import DataFrame
 
 from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
-from catchment.pipeline.columns import attribute_of, column_of, spark_literal
+from catchment.pipeline.columns import NEVER, attribute_of, column_of, spark_literal
 from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import HEADER_BYTES, Plan, Wanted
 
-__all__ = ["LARGEST_DOUBLE", "REASON", "SIZE", "accepted", "for_a_pass", "judged", "used_columns"]
+__all__ = [
+    "LARGEST_DOUBLE",
+    "OUTSIDE",
+    "REASON",
+    "SIZE",
+    "accepted",
+    "for_a_pass",
+    "judged",
+    "outside_of_ranges",
+    "used_columns",
+]
 
 REASON = "reason"
 """Why a publication is no event; null if it is one."""
+OUTSIDE = "outside"
+"""Which attribute has a value beyond the range of its type, also of those that are not selected; null if none has."""
 SIZE = "size"
 """How large a publication is on the wire."""
 
@@ -38,9 +50,8 @@ def accepted(publications: DataFrame, plan: Plan, known: Known = NOTHING_KNOWN) 
     if REASON in publications.columns:
         # What Spark infers from one condition over many computed columns may grow until its memory is full.
         return kept.where(f"{REASON} IS NULL")
-    for problem in _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None, known):
-        kept = kept.where(f"NOT ({problem})")
-    return kept
+    problems = _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None, known)
+    return kept.where(f"NOT ({' OR '.join(problems)}) OR {NEVER}") if problems else kept
 
 
 def used_columns(publications: DataFrame, plan: Plan) -> list[str]:
@@ -97,21 +108,26 @@ def _problems(
         found[f"topic NOT IN ({_list(schemas)})"] = spark_literal(f"unknown topic; known are {topics}")
     if brokers is not None:
         found[f"broker NOT IN ({_list(brokers)})"] = spark_literal("the broker is not in the overlay")
-    outside = _outside(publications, {column_of(name) for name in known.finite})
+    if OUTSIDE in publications.columns:
+        found[f"{OUTSIDE} IS NOT NULL"] = OUTSIDE
+        return found
+    kinds = {attribute_of(column): (column, kind) for column, kind in publications.dtypes}
+    outside = outside_of_ranges({name: one for name, one in kinds.items() if name not in known.finite})
     if outside is not None:
         found[outside[0]] = outside[1]
     return found
 
 
-def _outside(publications: DataFrame, finite: Collection[str]) -> tuple[str, str] | None:
-    """Whether some value is beyond the range of its type, and which one.
+def outside_of_ranges(values: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
+    """Whether some value is beyond the range of its type, and which one, both as SQL; None if no value can be.
 
-    One function over all columns of a type: a condition for each would be too much for Spark where there are thousands.
+    `values` are SQL and type of each attribute. One function over all of a type: a condition for each would be too
+    much for Spark where there are thousands.
     """
-    kinds = {column: kind for column, kind in publications.dtypes if column not in finite}
+    checked = {name: (sql, _RANGES[kind]) for name, (sql, kind) in values.items() if kind in _RANGES}
     beyond = []
-    for kind, (number, low, high, _) in _RANGES.items():
-        numbers = [number.format(column) for column, given in kinds.items() if given == kind]
+    for number, low, high, problem in _RANGES.values():
+        numbers = [number.format(sql) for sql, limits in checked.values() if limits[-1] == problem]
         if numbers:
             beyond.append(f"{_of_all('greatest', numbers)} > {high}")
         if numbers and low is not None:
@@ -119,12 +135,10 @@ def _outside(publications: DataFrame, finite: Collection[str]) -> tuple[str, str
     if not beyond:
         return None
     said = []
-    for column, kind in kinds.items():
-        if kind in _RANGES:
-            number, low, high, problem = _RANGES[kind]
-            value = number.format(column)
-            condition = f"{value} > {high}" if low is None else f"{value} NOT BETWEEN {low} AND {high}"
-            said.append(f"CASE WHEN {condition} THEN {spark_literal(f'{attribute_of(column)} {problem}')} END")
+    for name, (sql, (number, low, high, problem)) in checked.items():
+        value = number.format(sql)
+        condition = f"{value} > {high}" if low is None else f"{value} NOT BETWEEN {low} AND {high}"
+        said.append(f"CASE WHEN {condition} THEN {spark_literal(f'{name} {problem}')} END")
     return f"coalesce({' OR '.join(beyond)}, FALSE)", _of_all("coalesce", said)
 
 
@@ -140,7 +154,7 @@ def _size(publications: DataFrame) -> str:
     """As `stages.measuring.event_bytes`."""
     sizes = [f"{HEADER_BYTES}L"]
     for column, kind in publications.dtypes:
-        if column not in RESERVED_COLUMNS and column != REASON:
+        if column not in (*RESERVED_COLUMNS, REASON, OUTSIDE):
             size = f"octet_length({column}) + 4" if kind == "string" else "1" if kind == "boolean" else "8"
             sizes.append(f"CASE WHEN {column} IS NULL THEN 0 ELSE {size} END")
     # In pairs, as a sum of thousands one after the other is nested too deeply for Spark.

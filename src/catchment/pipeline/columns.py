@@ -7,7 +7,7 @@ is none of ours, as only attributes begin with `a_`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -20,9 +20,26 @@ from catchment.model.rendering import filter_sql, literal_sql
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 from catchment.pipeline.workers import shipped
 
-__all__ = ["attribute_of", "column_of", "condition_sql", "map_in_arrow", "spark_literal", "with_attribute_names"]
+__all__ = [
+    "NEVER",
+    "any_of_sql",
+    "attribute_of",
+    "column_of",
+    "condition_sql",
+    "map_in_arrow",
+    "spark_literal",
+    "with_attribute_names",
+]
 
 Batches = Iterator[pa.RecordBatch]
+
+NEVER = "spark_partition_id() < 0"
+"""False, but Spark infers nothing from a condition that may be true for it.
+
+From others it infers one more for each set of renamed columns in them: a dozen columns keep it busy for minutes.
+"""
+TOGETHER_MAX = 4
+"""So many columns in one condition it may infer from; what it infers lets it leave out parts of files."""
 
 _PREFIX = "a_"
 _ESCAPED = re.compile(r"[^a-z0-9]")
@@ -71,6 +88,14 @@ def condition_sql(condition: Filter, column: Callable[[str], str] = column_of, s
         return "-0.0D" if is_real else None
 
     return filter_sql(condition, name=column, literal=spark_literal, from_zero=from_zero)
+
+
+def any_of_sql(conditions: Sequence[Filter], schema: Schema | None = None) -> str:
+    """Whether one of some filters holds, for `where`."""
+    sql = " OR ".join(f"({condition_sql(one, schema=schema)})" for one in conditions)
+    is_split = len(conditions) == 1 and len(conditions[0].disjuncts) <= 1
+    attributes = {name for one in conditions for name in one.attributes}
+    return sql if is_split or len(attributes) <= TOGETHER_MAX else f"{sql} OR {NEVER}"
 
 
 def map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:

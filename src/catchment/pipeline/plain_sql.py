@@ -22,7 +22,7 @@ from catchment.model.schema import Type
 from catchment.model.states import DOWN, UP
 from catchment.model.window import Window
 from catchment.pipeline.acceptance import LARGEST_DOUBLE, accepted, used_columns
-from catchment.pipeline.columns import column_of, condition_sql, spark_literal
+from catchment.pipeline.columns import any_of_sql, column_of, condition_sql, spark_literal
 from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import ANSWER_SCHEMA, Plan
 from catchment.stages.plan import Asker, Layout, Part, Question
@@ -54,7 +54,8 @@ def _answered(
     # What satisfies the only question needs no second look.
     which = f"explode(array({numbered}))" if len(questions) > 1 else "0"
     # Few publications satisfy a question, so it is asked before whether they are events at all.
-    events = accepted(publications.where(" OR ".join(conditions)), plan, known)
+    matching = any_of_sql([question.where for question in questions], plan.schemas[questions[0].topic])
+    events = accepted(publications.where(matching), plan, known)
     columns = used_columns(publications, plan)
     matched = events.selectExpr(*columns, f"{which} AS question", f"{_slice(window)} AS slice").where(
         "question IS NOT NULL"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
 from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import DECIMALS_ACCEPTED, RESERVED_COLUMNS, Schema, Type
 from catchment.model.subscription import Subscription
+from catchment.pipeline.acceptance import OUTSIDE, outside_of_ranges
 from catchment.pipeline.columns import column_of
 
 __all__ = ["Catalog", "Preparation", "event_id_type", "prepared"]
@@ -42,6 +42,8 @@ _TARGETS: dict[Type, T.DataType] = {
     Type.STRING: T.StringType(),
     Type.TIMESTAMP: T.TimestampType(),
 }
+_WITH_A_RANGE = (T.DoubleType, T.FloatType, T.TimestampType, T.TimestampNTZType, T.DateType)
+"""Columns whose values may be beyond what an event can say: years, NaN and infinities."""
 _EVENT_ID_TYPES = (T.StringType, T.LongType, T.IntegerType)
 
 
@@ -145,24 +147,42 @@ class Preparation:
         self.source = publications
         self._is_ambiguous = not case_sensitive and len({name.lower() for name in given}) < len(given)
         self._sources = {"event_id": meant("event_id")} | {n: meant(n) for n in wanted if meant(n) in given}
-        self._casts = {"event_id": "event_id"} | {
-            name: _cast(name, column_of(name), given[source], wanted[name])
+        self._casts = {"event_id": "{}"} | {
+            name: _cast(name, given[source], wanted[name])
             for name, source in self._sources.items()
             if name != "event_id"
         }
+        self._checked = {
+            name: ("timestamp" if wanted[name] is Type.TIMESTAMP else "double")
+            for name, source in self._sources.items()
+            if isinstance(given[source].dataType, _WITH_A_RANGE) and name != "event_id"
+        }
 
-    def frame(self, attributes: Collection[str] | None = None) -> DataFrame:
-        """All attributes, or only some of them."""
-        if attributes is None or self._is_ambiguous:
-            # By position, as Spark could not tell names apart that differ in case alone.
-            ours = {source: column_of(name) for name, source in self._sources.items()}
-            names = (ours.get(name, f"unused_{at}") for at, name in enumerate(self.source.columns))
-            return self.source.toDF(*names).selectExpr(*self._casts.values())
-        chosen = [name for name in self._sources if name in RESERVED_COLUMNS or name in attributes]
-        renamed = self.source.select(
-            *(F.col(f"`{self._sources[name].replace('`', '``')}`").alias(column_of(name)) for name in chosen)
-        )
-        return renamed.selectExpr(*(self._casts[name] for name in chosen))
+    def frame(self, attributes: Collection[str] | None = None, finite: Collection[str] = ()) -> DataFrame:
+        """All attributes; or only some, and as OUTSIDE what is wrong with any attribute that is not known as finite."""
+        source, column = self._addressed()
+        values = {name: cast.format(column[name]) for name, cast in self._casts.items()}
+        chosen = [name for name in values if attributes is None or name in RESERVED_COLUMNS or name in attributes]
+        selected = [f"{values[name]} AS {column_of(name)}" for name in chosen]
+        if len(chosen) < len(values):
+            doubtful = {name: (values[name], kind) for name, kind in self._checked.items() if name not in finite}
+            condition, said = outside_of_ranges(doubtful) or ("FALSE", "''")
+            selected.append(f"CASE WHEN {condition} THEN {said} END AS {OUTSIDE}")
+        return source.selectExpr(*selected)
+
+    def _addressed(self) -> tuple[DataFrame, dict[str, str]]:
+        """The publications, and each attribute's column there as SQL."""
+        has_patterns = self.source.sparkSession.conf.get("spark.sql.parser.quotedRegexColumnNames") == "true"
+        if not (self._is_ambiguous or has_patterns or any("$" in name for name in self._sources.values())):
+            return self.source, {name: _quoted(source) for name, source in self._sources.items()}
+        # By position, as Spark could not tell names apart that differ in case alone, or would read more into a name.
+        ours = {source: column_of(name) for name, source in self._sources.items()}
+        names = (ours.get(name, f"unused_{at}") for at, name in enumerate(self.source.columns))
+        return self.source.toDF(*names), {name: column_of(name) for name in self._sources}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _columns_schema(publications: DataFrame, case_sensitive: bool) -> Schema:
@@ -183,11 +203,11 @@ def _columns_schema(publications: DataFrame, case_sensitive: bool) -> Schema:
     return Schema(found, case_sensitive, unusable, column_types)
 
 
-def _cast(name: str, column: str, field: T.StructField, wanted: Type) -> str:
-    """SQL for a column in the type that is wanted."""
+def _cast(name: str, field: T.StructField, wanted: Type) -> str:
+    """SQL for a column, to be filled in, in the type that is wanted."""
     given, kind = field.dataType, _type_of(field)
     if given == _TARGETS[wanted] and kind is wanted:
-        return column
+        return "{}"
     if kind is not wanted and not (kind is Type.INT and wanted is Type.FLOAT):
         accepted = ", ".join(kind.typeName() for kind, means in _SPARK_TYPES.items() if means is wanted)
         decimals = f", {DECIMALS_ACCEPTED}" if wanted.is_number else ""
@@ -195,17 +215,17 @@ def _cast(name: str, column: str, field: T.StructField, wanted: Type) -> str:
             f"column {name!r} has type {_written_type(field)}; accepted for {wanted.value} are {accepted}{decimals}"
         )
     if isinstance(given, (T.TimestampNTZType, T.DateType)):
-        return f"timestamp_micros({_since_epoch_us(column, given)}) AS {column}"
-    return f"CAST({column} AS {_TARGETS[wanted].simpleString()}) AS {column}"
+        return f"timestamp_micros({_since_epoch_us(given)})"
+    return f"CAST({{}} AS {_TARGETS[wanted].simpleString()})"
 
 
-def _since_epoch_us(column: str, given: T.DataType) -> str:
+def _since_epoch_us(given: T.DataType) -> str:
     """A time without a zone is UTC: by its parts, as Spark would take it through the clock of the session's zone."""
     if isinstance(given, T.DateType):
-        return f"unix_date({column}) * 86400000000L"
+        return "unix_date({0}) * 86400000000L"
     return (
-        f"unix_date(CAST({column} AS DATE)) * 86400000000L + hour({column}) * 3600000000L "
-        f"+ minute({column}) * 60000000L + CAST(extract(SECOND FROM {column}) * 1000000 AS BIGINT)"
+        "unix_date(CAST({0} AS DATE)) * 86400000000L + hour({0}) * 3600000000L "
+        "+ minute({0}) * 60000000L + CAST(extract(SECOND FROM {0}) * 1000000 AS BIGINT)"
     )
 
 

@@ -11,14 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from catchment.model.errors import ConfigurationError, require_type
-from catchment.model.schema import Type
 from catchment.model.subscription import Subscription, listed
 from catchment.model.times import duration_us
 from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_count
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline import shared_pass
-from catchment.pipeline.acceptance import REASON, accepted, judged
-from catchment.pipeline.columns import attribute_of, column_of, condition_sql, spark_literal
+from catchment.pipeline.acceptance import OUTSIDE, REASON, accepted, judged
+from catchment.pipeline.columns import any_of_sql, attribute_of, column_of, spark_literal
 from catchment.pipeline.deduplication import deduplicated
 from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
@@ -106,21 +105,14 @@ class Run:
 
     @cached_property
     def _publications(self) -> DataFrame:
-        """Prepared publications, with the attributes that somebody asks about or that may be wrong."""
-        if not self._known.finite or self.overlay is not None:
-            return self._prepared(None)
-        doubtful = {
-            name
-            for schema in self.plan.schemas.values()
-            for name, kind in schema.attributes.items()
-            if kind in (Type.FLOAT, Type.TIMESTAMP) and name not in self._known.finite
-        }
-        return self._prepared(doubtful.union(self.plan.attributes))
+        """Prepared publications, with the attributes that somebody asks about or whose size counts."""
+        return self._prepared(None if self.overlay is not None else self.plan.attributes)
 
     def _prepared(self, attributes: Collection[str] | None) -> DataFrame:
-        events = self._preparation.frame(attributes)
         if not self._deduplicate:
-            return events
+            return self._preparation.frame(attributes, self._known.finite)
+        # Which of several repeats is kept depends on all that they say.
+        events = self._preparation.frame()
         brokers = self.plan.brokers if self.plan.has_overlay else None
         return deduplicated(judged(events, self.plan.schemas, brokers, self._known, measured=False))
 
@@ -197,11 +189,12 @@ class Run:
         if query is None:
             known = ", ".join(self.plan.regular_names) or "none"
             raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
-        of_topic = self._prepared(None).where(f"topic = {spark_literal(query.topic)}")
+        asked = None if query.columns is None else {*query.columns, *query.where.attributes}
+        of_topic = self._prepared(asked).where(f"topic = {spark_literal(query.topic)}")
         events = (
             accepted(of_topic, self.plan, self._known)
-            .drop(REASON)
-            .where(condition_sql(query.where, schema=self.plan.schemas[query.topic]))
+            .drop(REASON, OUTSIDE)
+            .where(any_of_sql([query.where], self.plan.schemas[query.topic]))
         )
         there = set(events.columns)
         names = (

@@ -1,5 +1,5 @@
-"""What is known of Parquet files before Spark reads them: in which columns nothing is missing or no number, and where
-values lie.
+"""What is known of files before Spark reads them: in which columns nothing is missing or no number, and where values
+lie.
 
 A condition that is known to hold needs no column to be read. Spark reads every column that a condition names, even if
 the condition concerns one row in a hundred.
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -51,11 +54,14 @@ def known_columns(table: DataFrame) -> Known:
 
 
 def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
-    """Those of some columns in which every number is finite, under the same conditions as `complete_columns`.
+    """Those of some columns that come as they are from some files of this machine, and in which numbers are finite.
 
-    Files do not tell of NaN, so that their values are read, some columns at a time.
+    Parquet files do not tell of NaN, so that their values are read, some columns at a time; texts are searched.
     """
     source = _source_of(table)
+    if source.is_text:
+        double = {field.name for field in table.schema if isinstance(field.dataType, DoubleType)}
+        return source.columns & double.intersection(names) if may_name_only_finite(source.paths) else frozenset()
     # Parquet takes a dot for the border between a group and its field.
     found = [name for name in names if "." not in name and name in source.columns]
     try:
@@ -66,6 +72,36 @@ def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
     except (OSError, pa.ArrowInvalid):
         return frozenset()
     return frozenset(found)
+
+
+_NOT_FINITE = r"(?i)\b(nan|inf|infinity)\b|e\+?[0-9]{3}|0x|[0-9]{300}|\\u|\x00"
+"""What a text needs to name a double that is none or infinite, be it as CSV or as JSON; few others have it."""
+_BYTES_AT_ONCE = 2**23
+_PIECES_AT_ONCE = 8
+
+
+def may_name_only_finite(paths: Sequence[str]) -> bool:
+    """Whether nothing in some text files, wherever it stands, would be read as a NaN or as an infinity."""
+    try:
+        with ThreadPoolExecutor() as pool:
+            pieces = (piece for path in paths for piece in _pieces(path))
+            while some := list(islice(pieces, _PIECES_AT_ONCE)):
+                if any(pool.map(_is_suspicious, some)):
+                    return False
+            return True
+    except OSError:
+        return False
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    """A file in pieces that end where a line does."""
+    with Path(path).open("rb") as file:
+        while piece := file.read(_BYTES_AT_ONCE):
+            yield piece + file.readline()
+
+
+def _is_suspicious(piece: bytes) -> bool:
+    return bool(pc.match_substring_regex(pa.array([piece], pa.large_binary()), _NOT_FINITE)[0].as_py())
 
 
 def _finite_in(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[str]:
@@ -91,6 +127,8 @@ def complete_columns(table: DataFrame) -> frozenset[str]:
     Called on the driver when a job is planned. Spark has listed the files already, and will read the same ones.
     """
     source = _source_of(table)
+    if source.is_text:
+        return frozenset()
     found = source.columns
     try:
         for path in source.paths:
@@ -103,7 +141,7 @@ def complete_columns(table: DataFrame) -> frozenset[str]:
 def text_bounds(table: DataFrame, column: str) -> tuple[str, str] | None:
     """Two texts between which all of a column lie, under the same conditions; None where the files do not say."""
     source = _source_of(table)
-    if column not in source.columns:
+    if source.is_text or column not in source.columns:
         return None
     try:
         footers = [pq.read_metadata(path) for path in source.paths]
@@ -131,10 +169,12 @@ def _bounds_in(footer: pq.FileMetaData, column: str) -> list[tuple[str, str] | N
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The Parquet files that all rows of a table come from, and the columns that are the same there."""
+    """The files that all rows of a table come from, and the columns that are the same there."""
 
     paths: tuple[str, ...] = ()
     columns: frozenset[str] = frozenset()
+    is_text: bool = False
+    """CSV or JSON, not Parquet."""
 
 
 _PASSING = frozenset(
@@ -153,12 +193,30 @@ def _source_of(table: DataFrame) -> _Source:
     relation = plan.relation()
     if relation.getClass().getSimpleName() != "HadoopFsRelation":
         return _Source()
-    if relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat":
+    kind = relation.fileFormat().getClass().getSimpleName()
+    is_text = kind in ("CSVFileFormat", "JsonFileFormat")
+    if kind != "ParquetFileFormat" and not is_text:
         return _Source()
     parts = [urlsplit(name) for name in table.inputFiles()]
     if not parts or len(parts) > FILES_MAX or any(part.scheme != "file" for part in parts):
         return _Source()
-    return _Source(tuple(unquote(part.path) for part in parts), _kept_columns(plan, top) & set(table.columns))
+    paths = tuple(unquote(part.path) for part in parts)
+    if is_text and (_has_own_numbers(relation) or any(Path(path).suffix not in _PLAIN_TEXT for path in paths)):
+        return _Source()
+    # A folder's name may say the value of a column that no file has.
+    in_folders = {field["name"] for field in json.loads(relation.partitionSchema().json())["fields"]}
+    return _Source(paths, _kept_columns(plan, top).intersection(table.columns) - in_folders, is_text)
+
+
+_PLAIN_TEXT = frozenset(("", ".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson"))
+"""Endings of names of which Spark does not conclude that a file is compressed."""
+_NUMBER_OPTIONS = ("nanvalue", "positiveinf", "negativeinf", "encoding", "charset")
+
+
+def _has_own_numbers(relation: Any) -> bool:
+    """Whether the reader was told of other spellings of numbers, or of other letters."""
+    options = str(relation.options()).lower()
+    return any(name in options for name in _NUMBER_OPTIONS)
 
 
 def _kept_columns(relation: Any, top: Any) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from random import Random
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from catchment.broker.aggregation import COLLECTION_US, Aggregation, AggregationOptions
 from catchment.broker.aggregation.describing import Describer
 from catchment.broker.broker import Settings
+from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.hosting import Limits
 from catchment.model.schema import Schema, Type
 from catchment.overlay.placement import ONLINE
@@ -21,6 +23,7 @@ from catchment.simulation.checking import (
     check_deliveries,
     check_emptiness,
     check_notifications,
+    check_posts,
     check_promptness,
     check_routes,
 )
@@ -28,6 +31,7 @@ from catchment.simulation.clients import Client
 from catchment.simulation.options import Options
 from catchment.simulation.overlays import SHAPES, overlay_of
 from catchment.simulation.service import FREE, ServiceTimes
+from catchment.simulation.witness import Witness, Witnessed
 from catchment.simulation.world import World
 
 __all__ = ["SCHEMAS", "Story", "play"]
@@ -58,6 +62,7 @@ _MEASURES = {
     ),
 }
 _KEYS = {"traffic": ("", "", ", highway"), "stock": ("", "", ", symbol")}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROMPT_US, STARVED_US = 5_000_000, 20_000_000
 """What everything that goes wrong may hold an event up, and how long a client may not read, which holds up nobody."""
 _WINDOWS = ((20, 20), (50, 20), (60, 20), (200, 50), (10, 30), (1_000, 1_000))
@@ -111,18 +116,20 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
         sampling_period_us=random.choice([10_000, 40_000]),
         collection_us=random.choice([COLLECTION_US, (1_000, 1_000)]),
     )
-    bounds = Bounds()
+    gateway = GatewayOptions(lease_us=random.choice([1_000, 20_000, 300_000]))
+    bounds, witnessed = Bounds(), Witnessed()
     overlay = overlay_of(shape, size, random)
     world = World(
         overlay,
         settings,
         seed=seed,
         options=options,
-        make_advice=lambda: [Aggregation(SCHEMAS, aggregating)],
+        make_advice=lambda: [Aggregation(SCHEMAS, aggregating), Gateway(SCHEMAS, gateway), Witness(witnessed)],
         traces=traces,
         describe=Describer(SCHEMAS),
         watch=bounds,
     )
+    witnessed.world = world
     teller = _Teller(world, random)
     for _ in range(steps):
         teller.step()
@@ -132,7 +139,7 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
     world.run()
     problems = [*check_answers(world), *check_deliveries(world), *check_conduct(world), *check_routes(world)]
     problems += check_notifications(world, revises=aggregating.revises)
-    problems += check_promptness(world, PROMPT_US)
+    problems += chain(check_promptness(world, PROMPT_US), check_posts(world))
     teller.everybody_goes()
     world.run()
     problems += chain(check_answers(world), check_emptiness(world), bounds.check())
@@ -157,6 +164,7 @@ class _Teller:
             self._unsubscribe: 4,
             self._publish: 20,
             self._burst: 1,
+            self._post: 8,
             self._park: 1,
             self._starve: 1,
         }
@@ -209,9 +217,22 @@ class _Teller:
         """Publish more events at once than a quantile sketch holds without compacting them."""
         self._publish_rows(client, topic, self._random.randint(250, 400))
 
+    def _post(self, client: Client, topic: str) -> None:
+        """Let some foreign publishers store something, one right after the other."""
+        broker = self._random.choice(self._world.overlay.brokers)
+        for _ in range(self._random.choice([1, 1, 4])):
+            rows = self._columns(topic, self._random.randint(1, 3)).to_pylist()
+            said = [{name: value for name, value in row.items() if value is not None} for row in rows]
+            for row in said:
+                if "ts" in row and self._random.random() < 0.5:
+                    row["ts"] = (row["ts"] - EPOCH) // timedelta(microseconds=1)
+            self._world.post(broker, topic, said, as_array=self._random.random() < 0.3)
+
     def _publish_rows(self, client: Client, topic: str, rows: int) -> None:
-        if topic not in client.advertised:
-            return
+        if topic in client.advertised:
+            self._world.publish(client, topic, self._columns(topic, rows))
+
+    def _columns(self, topic: str, rows: int) -> pa.RecordBatch:
         columns = {"event_id": pa.array([f"e{self._next()}" for _ in range(rows)], pa.string())}
         if self._behind_us is not None:
             now_us = self._world.timeline.now_us
@@ -224,7 +245,7 @@ class _Teller:
         columns[text] = pa.array([one and f"{text[0]}{one}" for one in texts], pa.string())
         if topic == "stock":
             columns["rises"] = pa.array([self._random.choice([None, True, False]) for _ in range(rows)], pa.bool_())
-        self._world.publish(client, topic, pa.RecordBatch.from_pydict(columns))
+        return pa.RecordBatch.from_pydict(columns)
 
     def _break(self) -> None:
         options = self._world.options

@@ -9,7 +9,7 @@ Rule 2: links carry bytes. The world looks at outcomes and sizes, and reads alon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -27,6 +27,7 @@ from catchment.broker.inputs import (
     Detached,
     Item,
     Parked,
+    Posted,
     Received,
     Replied,
     Resumed,
@@ -81,6 +82,8 @@ class World:
         self.trace: list[str] = []
         self.clients: dict[str, Client] = {}
         self.publications: list[Publication] = []
+        self.posted: set[str] = set()
+        """Ids of events that foreign publishers have stored."""
         self.tally = Tally()
         self._traces, self._records, self._watch = traces, records, watch
         self._describe = describe
@@ -137,6 +140,13 @@ class World:
 
     def publish(self, client: Client, topic: str, events: pa.RecordBatch) -> None:
         self._ask(client, m.PublishEvents, topic, events)
+
+    def post(self, broker: str, topic: str, rows: Sequence[Mapping[str, Any]], *, as_array: bool = False) -> None:
+        """Let a foreign publisher store events as JSON: an array, or lines. Each has an id of its own."""
+        self.posted.update(row["event_id"] for row in rows)
+        data = msgspec.json.encode(rows) if as_array else b"\n".join(map(msgspec.json.encode, rows))
+        self._note(f"{broker} is posted {data.decode()} of {topic}")
+        self._store(self.nodes[broker], Posted(topic, data))
 
     def park(self, client: Client) -> None:
         """Let a client that waits for no answer go away for some time; what it wants is collected for it."""

@@ -8,10 +8,14 @@ from catchment.stages.fitting import misfits, partials_from_bytes, partials_to_b
 from catchment.stages.lots import (
     NOTHING,
     LotRows,
+    WantedLots,
+    Wants,
     cells_of,
     collected_values,
     lots_of,
+    lots_of_wants,
     mixed,
+    numbered,
     text_hashes,
     value_hashes,
     wants_of,
@@ -35,7 +39,7 @@ from catchment.stages.merging import Cells, Instance, Selection
 from catchment.stages.open_cells import CELL_BYTES, ByCode, Names, OpenCells, in_pieces, together
 from catchment.stages.packing import PACKED_SCHEMA, packed, unpacked
 from catchment.stages.partials import PARTIAL_SCHEMA, partials_of
-from catchment.stages.placing import Prepared, SeriesName, prepared_lots
+from catchment.stages.placing import Prepared, SeriesName, collects_values, partial_bytes, prepared_lots
 from catchment.stages.plan import (
     Active,
     Asker,
@@ -80,9 +84,12 @@ __all__ = [
     "Selection",
     "SeriesName",
     "Wanted",
+    "WantedLots",
+    "Wants",
     "broker_of",
     "cells_of",
     "collected_values",
+    "collects_values",
     "compact_rows",
     "compile_plan",
     "crossings_from",
@@ -94,11 +101,14 @@ __all__ = [
     "lot_tables",
     "lots_from",
     "lots_of",
+    "lots_of_wants",
     "misfits",
     "mixed",
+    "numbered",
     "origins_of",
     "packed",
     "part_of",
+    "partial_bytes",
     "partials_from_bytes",
     "partials_of",
     "partials_of_accepted",

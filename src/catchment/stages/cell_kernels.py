@@ -1,4 +1,4 @@
-"""The compiled loops over open cells, which lie in the order in which they came."""
+"""The compiled loops over open cells, which lie in the order in which they came, and over what they are wanted for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba import njit
 
 from catchment.stages.kernels import _combine
 
-__all__ = ["least_numbers", "numbered", "window_over"]
+__all__ = ["least_numbers", "mixed", "numbered", "signatures", "window_over"]
 
 Array = Any
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -79,3 +79,32 @@ def least_numbers(row: Array, number: Array, row_instance: Array, bound: Array, 
         elif number[cell] < least[instance]:
             least[instance] = number[cell]
     return least, below
+
+
+@njit(cache=True, nogil=True)
+def mixed(rows: Array, seed: Any) -> Array:
+    """Give a hash of each row."""
+    found = np.empty(len(rows), np.uint64)
+    for at in range(len(rows)):
+        one = seed
+        for column in range(rows.shape[1]):
+            one ^= np.uint64(rows[at, column])
+            one = (one ^ (one >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            one = (one ^ (one >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            one ^= one >> np.uint64(31)
+            one += MIX
+        found[at] = one
+    return found
+
+
+@njit(cache=True, nogil=True)
+def signatures(event: Array, keys: Array, count: int) -> Array:
+    """Give of each event two hashes of the set of its keys: [count, 2]."""
+    found = np.zeros((count, 2), np.uint64)
+    for at in range(len(event)):
+        key = keys[at]
+        found[event[at], 0] += key
+        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found[event[at], 1] += key ^ (key >> np.uint64(31))
+    return found

@@ -14,7 +14,7 @@ from catchment.model.results import key_text
 from catchment.model.schema import Type
 from catchment.stages.plan import CellPlan, Layout
 
-__all__ = ["Coded"]
+__all__ = ["Coded", "groups_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,7 +42,7 @@ class Coded:
                 return cls(codes, np.arange(first, last + 1), None)
             distinct, inverse = np.unique(slices, return_inverse=True)
             return cls(np.where(inside, inverse, -1).astype(np.int32), distinct, None)
-        group_codes, texts = _groups(layout, batch, plan)
+        group_codes, texts = groups_of(layout, batch, plan)
         distinct_slices, slice_codes = np.unique(slices, return_inverse=True)
         combined = group_codes * len(distinct_slices) + slice_codes
         distinct, inverse = np.unique(combined, return_inverse=True)
@@ -51,7 +51,7 @@ class Coded:
         return cls(codes, distinct_slices[slice_of], texts.take(pa.array(group_of)))
 
 
-def _groups(layout: Layout, batch: pa.RecordBatch, plan: CellPlan) -> tuple[Ints, pa.Array]:
+def groups_of(layout: Layout, batch: pa.RecordBatch, plan: CellPlan) -> tuple[Ints, pa.Array]:
     """Per event the number of its group, and the groups as JSON lists of their keys' texts, in the order of texts."""
     keys = [_key(name, batch, plan.schema[name]) for name in layout.group_keys]
     codes, distinct_max = np.zeros(batch.num_rows, np.int64), 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from catchment.stages import kernels
 from catchment.stages.holding import BY_CODE, COLUMNS
 from catchment.stages.merging import Cells, InstanceColumns, merge_cells
-from catchment.stages.partials import PARTIAL_SCHEMA, list_array, lists
+from catchment.stages.partials import PARTIAL_SCHEMA, list_array
 from catchment.stages.plan import Plan
 
 __all__ = ["compact_rows", "rows_of"]
@@ -35,58 +36,88 @@ def compact_rows(rows: pa.Table, plan: Plan, *, words: int, oldest_us: int | Non
 
 def rows_of(several: Sequence[Cells], known: InstanceColumns, groups: pa.Array, words: int = 0) -> pa.RecordBatch:
     """Give cells in order, of several state codes, as one row for each instance, question by question."""
-    cells = Cells.together(several)
-    edges = np.flatnonzero(np.diff(cells.instance, prepend=-1, append=-1))
-    starts, lengths, instance = edges[:-1], np.diff(edges), cells.instance[edges[:-1]]
+    edges = [np.flatnonzero(np.diff(cells.instance, prepend=-1, append=-1)) for cells in several]
+    instance = np.concatenate([cells.instance[one[:-1]] for cells, one in zip(several, edges, strict=True)])
+    lengths = np.concatenate([np.diff(one) for one in edges])
     order = np.lexsort((known.position[instance], known.question[instance]))
-    starts, lengths, instance = starts[order], lengths[order], instance[order]
-    places = np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-    grouped, code = known.grouped[instance], known.code[instance]
-    masked = (known.position[instance] == 0) & (words > 0)
+    # Of each row, as they come, its place among all.
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    instance, lengths = instance[order], lengths[order]
+    code, is_first = known.code[instance], known.position[instance] == 0
+    rows = np.split(place, np.cumsum([len(one) - 1 for one in edges])[:-1])
     used = {name: np.isin(code, [one for one, held in BY_CODE.items() if name in held.columns]) for name in COLUMNS}
-    number, publications = cells.number[places], cells.publications[places]
-    count, low = cells.count[places], cells.low[places]
-    firsts = np.cumsum(lengths) - lengths
     # As `partials_of` does it: a count is there where it differs, a scale where it is one.
-    differs = np.logical_or.reduceat(publications != count, firsts)
-    used["low"] &= (code != kernels.REAL_TOTAL) | np.logical_or.reduceat(low != 0, firsts)
+    differs, scaled = np.zeros(len(order), np.bool_), np.ones(len(order), np.bool_)
+    for cells, one, there in zip(several, edges, rows, strict=True):
+        differs[there] = np.logical_or.reduceat(cells.publications != cells.count, one[:-1])
+        if cells.code == kernels.REAL_TOTAL:
+            scaled[there] = np.logical_or.reduceat(cells.low != 0, one[:-1])
+    used["low"] &= scaled
+    layout = _Layout(several, edges, rows, lengths)
+    number = layout.spread([cells.number for cells in several])
+    firsts = np.cumsum(lengths) - lengths
+    grouped = known.grouped[instance]
+    of_groups = layout.spread([cells.group for cells in several], grouped)
     # A sum and what rounding lost of it travel as one number.
-    is_sum = np.repeat(code == kernels.REAL_TOTAL, lengths)
-    real, rest = cells.real[places], cells.rest[places]
+    real = [one.real + one.rest if one.code == kernels.REAL_TOTAL else one.real for one in several]
     columns: dict[str, Any] = {
         "question": pa.array(known.question[instance]),
         "part": pa.array(known.part[instance]),
         "first": pa.array(number[firsts]),
         "until_us": pa.array(known.windows[instance].until_us(np.maximum.reduceat(number, firsts))),
-        "slices": lists(number, lengths),
-        "groups": list_array(
-            groups.take(pa.array(cells.group[places][np.repeat(grouped, lengths)])), np.where(grouped, lengths, 0)
-        ),
-        "publications": lists(publications, lengths),
-        "origins": lists(cells.origins[places].view(np.int64), lengths, masked),
-        "count": lists(count, lengths, differs),
-        "whole": lists(cells.whole[places], lengths, used["whole"]),
-        "low": lists(low, lengths, used["low"]),
-        "real": lists(np.where(is_sum, real + rest, real), lengths, used["real"]),
-        "rest": lists(rest, lengths, used["rest"]),
-        "blob": list_array(
-            pa.array(_blobs_by_row(several, used["blob"], starts, lengths), pa.binary()),
-            np.where(used["blob"], lengths, 0),
-        ),
+        "slices": list_array(pa.array(number), lengths),
+        "groups": list_array(groups.take(pa.array(of_groups)), np.where(grouped, lengths, 0)),
+        "publications": layout.lists([cells.publications for cells in several]),
+        "origins": layout.lists([cells.origins.view(np.int64) for cells in several], is_first & (words > 0)),
+        "count": layout.lists([cells.count for cells in several], differs),
+        "whole": layout.lists([cells.whole for cells in several], used["whole"]),
+        "low": layout.lists([cells.low for cells in several], used["low"]),
+        "real": layout.lists(real, used["real"]),
+        "rest": layout.lists([cells.rest for cells in several], used["rest"]),
+        "blob": list_array(pa.array(layout.blobs(), pa.binary()), np.where(used["blob"], lengths, 0)),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=PARTIAL_SCHEMA)
 
 
-def _blobs_by_row(several: Sequence[Cells], used: Any, starts: Ints, lengths: Ints) -> list[bytes]:
-    """The blobs of the rows that have some, in the order of rows."""
-    found: list[bytes] = []
-    first = 0
-    for cells in several:
-        if cells.blobs:
-            break
-        first += len(cells)
-    else:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Where the cells of several state codes go, row by row."""
+
+    several: Sequence[Cells]
+    edges: Sequence[Ints]
+    """Of each of several, where the cells of its rows begin, and the end."""
+    rows: Sequence[Ints]
+    """… and the places of these rows among all."""
+    lengths: Ints
+    """Of all rows."""
+
+    def spread(self, values: Sequence[Any], used: npt.NDArray[np.bool_] | None = None) -> Any:
+        """Put values of cells where they belong; of rows that do not use them there are none."""
+        counts = self.lengths if used is None else np.where(used, self.lengths, 0)
+        ends = np.cumsum(counts)
+        found = np.empty((int(ends[-1]), *values[0].shape[1:]), values[0].dtype)
+        for column, rows in zip(values, self.rows, strict=True):
+            lengths = counts[rows]
+            if lengths.any():
+                all_used = used is None or used[rows].all()
+                chosen = column if all_used else column[np.repeat(lengths > 0, self.lengths[rows])]
+                starts = ends[rows] - lengths
+                found[np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(len(chosen))] = chosen
         return found
-    for start, length in zip((starts[used] - first).tolist(), lengths[used].tolist(), strict=True):
-        found += cells.blobs[start : start + length]
-    return found
+
+    def lists(self, values: Sequence[Any], used: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+        """Give rows of lists."""
+        counts = self.lengths if used is None else np.where(used, self.lengths, 0)
+        spread = self.spread(values, used)
+        width = spread.shape[1] if spread.ndim > 1 else 1
+        return list_array(pa.array(spread.reshape(-1)), counts * width)
+
+    def blobs(self) -> list[bytes]:
+        """Give the blobs of the rows that have some, in the order of rows."""
+        for cells, edges, rows in zip(self.several, self.edges, self.rows, strict=True):
+            if cells.blobs:
+                order = np.argsort(rows)
+                begins, ends = edges[:-1][order].tolist(), edges[1:][order].tolist()
+                return [blob for begin, end in zip(begins, ends, strict=True) for blob in cells.blobs[begin:end]]
+        return []

@@ -27,12 +27,11 @@ LARGEST = 2**62
 """No time, count or number of a window may be beyond it."""
 
 
-def partials_to_bytes(rows: pa.RecordBatch) -> bytes:
-    data: bytes = rows.serialize().to_pybytes()
-    return data
+def partials_to_bytes(rows: pa.RecordBatch) -> memoryview:
+    return memoryview(rows.serialize())
 
 
-def partials_from_bytes(data: bytes) -> pa.RecordBatch:
+def partials_from_bytes(data: bytes | memoryview) -> pa.RecordBatch:
     """What `partials_to_bytes` was given; raises if it can be none of that."""
     rows = pa.ipc.read_record_batch(pa.py_buffer(data), PARTIAL_SCHEMA)
     rows.validate(full=True)

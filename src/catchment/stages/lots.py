@@ -18,19 +18,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.model.schema import Type
-from catchment.model.states import COLLECTED, DISTINCT_VALUES
+from catchment.model.states import DISTINCT_VALUES
 from catchment.model.window import Window
-from catchment.stages.coding import Coded
+from catchment.stages import cell_kernels
+from catchment.stages.coding import groups_of
 from catchment.stages.measuring import event_bytes
 from catchment.stages.plan import CellPlan, Part, TopicPlan
 
 __all__ = [
     "NOTHING",
     "LotRows",
+    "WantedLots",
+    "Wants",
     "cells_of",
     "collected_values",
     "lots_of",
+    "lots_of_wants",
     "mixed",
+    "numbered",
     "text_hashes",
     "value_hashes",
     "wants_of",
@@ -74,16 +79,14 @@ def lots_of(
 ) -> LotRows:
     """The lots of a batch of publications, given the pairs that match, by event; no period divides a lot."""
     times = batch.column("ts").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    event, wants = wants_of(topic, batch, events, slots, times)
+    wants = wants_of(topic, batch, events, slots, times)
     has_regular = np.diff(topic.regular_offsets) > 0
     raw = has_regular[slots]
-    signature = np.zeros((batch.num_rows, 2), np.uint64)
-    for salt in range(2):
-        column = signature[:, salt]
-        np.add.at(column, event, mixed(wants, salt))
-        np.add.at(column, events[raw], mixed(slots[raw].astype(np.int64)[:, None], salt + 2))
+    of_slots = mixed(slots[raw].astype(np.int64)[:, None], 2)
+    wanting, keys = np.concatenate([wants.event, events[raw]]), np.concatenate([wants.keys(), of_slots])
+    signature = cell_kernels.signatures(wanting, keys, batch.num_rows)
     wanted = np.zeros(batch.num_rows, np.bool_)
-    wanted[event] = wanted[events[raw]] = True
+    wanted[wanting] = True
     cells = cells_of(times, (layout.window for layout in topic.layouts), period_us)
     signed = signature.view(np.int64)
     rows = pa.table(
@@ -97,7 +100,7 @@ def lots_of(
     )
     first = rows.group_by(["one", "two"], use_threads=False).aggregate([("row", "min")])
     example = first.column("row_min").to_numpy()
-    begin, of_examples = _of_rows(event, wants, example)
+    begin, of_examples = _of_rows(wants.event, wants.names, example)
     raw_at = np.zeros((batch.num_rows, topic.wanted_raw_at.shape[1]), np.uint64)
     np.bitwise_or.at(raw_at, events[raw], topic.wanted_raw_at[slots[raw]])
     return LotRows(
@@ -118,37 +121,109 @@ def cells_of(times: Ints, windows: Iterable[Window], period_us: int | None) -> I
     return begin
 
 
-def wants_of(plan: CellPlan, batch: pa.RecordBatch, events: Any, slots: Any, times: Ints) -> tuple[Ints, Ints]:
-    """Give events, and what each is wanted for: rows of (question, group, part, value)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Wants:
+    """What publications are wanted for."""
+
+    event: Ints
+    pair: Ints
+    """Of each want, its publication, and the pair that it is of."""
+    names: Ints
+    """[wants, 4]: question, group, part, value."""
+
+    def keys(self) -> Hashes:
+        """Hash the name of each want."""
+        return mixed(self.names, 0)
+
+
+def wants_of(plan: CellPlan, batch: pa.RecordBatch, events: Any, slots: Any, times: Ints) -> Wants:
+    """Give what publications are wanted for, from pairs of an event and a slot that it satisfies."""
     counts = np.diff(plan.asked_offsets)[slots]
-    starts = np.repeat(plan.asked_offsets[:-1][slots], counts)
-    within = np.arange(len(starts)) - np.repeat(np.cumsum(counts) - counts, counts)
-    question = plan.asked_members[starts + within]
-    event = np.repeat(events, counts).astype(np.int64)
-    found_events, found = [event[:0]], [np.zeros((0, 4), np.int64)]
+    pair = np.repeat(np.arange(len(slots)), counts)
+    within = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
+    question = plan.asked_members[plan.asked_offsets[:-1][slots][pair] + within]
+    event = events[pair].astype(np.int64, copy=False)
+    group = np.zeros(len(pair), np.int64)
+    outside = np.zeros(len(pair), np.bool_)
     for number, layout in enumerate(plan.layouts):
-        here = plan.question_layouts[question] == number
-        if not here.any():
+        has_gaps = layout.window.shift_us > layout.window.size_us
+        if not layout.group_keys and not has_gaps:
             continue
-        coded = Coded.of(layout, times, batch, plan)
-        inside = here & (coded.codes[event] >= 0)
-        rows, asked = event[inside], question[inside]
-        group = _group_hashes(coded)[coded.codes[rows]]
-        nothing = np.full(len(rows), NOTHING, np.int64)
-        found_events.append(rows)
-        found.append(np.stack([plan.question_ids[asked], group, nothing, nothing], axis=1))
-        for one in np.unique(asked).tolist():
-            for part in plan.questions[one].parts:
-                if part.state in COLLECTED and part.attribute is not None:
-                    chosen = asked == one
-                    of_one = rows[chosen]
-                    value = np.zeros(len(of_one), np.int64)
-                    if part.state == DISTINCT_VALUES.name:
-                        value = _value_hashes(_attribute(batch, part))[of_one]
-                    found_events.append(of_one)
-                    known = [np.full(len(of_one), number, np.int64) for number in (plan.questions[one].id, part.id)]
-                    found.append(np.stack([known[0], group[chosen], known[1], value], axis=1))
-    return np.concatenate(found_events), np.concatenate(found)
+        here = np.flatnonzero(plan.question_layouts[question] == number)
+        if has_gaps:
+            outside[here] = ~layout.window.in_a_window(layout.window.slice_of(times))[event[here]]
+        if layout.group_keys and len(here):
+            codes, texts = groups_of(layout, batch, plan)
+            group[here] = text_hashes(texts.to_pylist())[codes[event[here]]]
+    if outside.any():
+        pair, question, event, group = (column[~outside] for column in (pair, question, event, group))
+    names = np.full((len(pair), 4), NOTHING, np.int64)
+    names[:, 0], names[:, 1] = plan.question_ids[question], group
+    found = [Wants(event, pair, names)]
+    for asked, part in plan.collecting:
+        chosen = np.flatnonzero(question == asked)
+        collected = names[chosen]
+        collected[:, 2], collected[:, 3] = part.id, 0
+        if part.state == DISTINCT_VALUES.name and len(chosen):
+            collected[:, 3] = _value_hashes(_attribute(batch, part))[event[chosen]]
+        found.append(Wants(event[chosen], pair[chosen], collected))
+    if len(found) == 1:
+        return found[0]
+    columns = ([getattr(one, name) for one in found] for name in ("event", "pair", "names"))
+    return Wants(*map(np.concatenate, columns))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedLots:
+    """Publications in lots, with an edge for each thing that a lot is wanted for."""
+
+    weights: Ints
+    size_bytes: Ints
+    apart: Ints
+    """Of each lot, what kept its publications apart from others."""
+    lot: Ints
+    want: Ints
+    """Of each edge, its lot, and a want that it stands for."""
+    edge: Ints
+    """Of each want, its edge."""
+
+
+def lots_of_wants(event: Ints, keys: Hashes, sizes: Ints, apart: Ints) -> WantedLots:
+    """Put publications together that are wanted for the same, and that nothing else keeps apart."""
+    is_wanted = np.zeros(len(sizes), np.bool_)
+    is_wanted[event] = True
+    rows = np.flatnonzero(is_wanted)
+    alike = mixed(np.column_stack([cell_kernels.signatures(event, keys, len(sizes)).view(np.int64), apart])[rows], 0)
+    _, first, lots = np.unique(alike, return_index=True, return_inverse=True)
+    lot_of = np.full(len(sizes), -1, np.int64)
+    lot_of[rows] = lots
+    weights, size_bytes = np.bincount(lots), np.zeros(len(first), np.int64)
+    np.add.at(size_bytes, lots, sizes[rows])
+    examples = rows[first]
+    if len(first) == len(rows):
+        every = np.arange(len(event))
+        return WantedLots(weights, size_bytes, apart[examples], lot_of[event], every, every)
+    # Publications of a lot have as many wants, and in the order of their keys the same ones.
+    order = np.lexsort((keys, event))
+    ordered = event[order]
+    begin = np.searchsorted(ordered, ordered)
+    want = order[np.isin(ordered, examples)]
+    lot = lot_of[event[want]]
+    edge_begin = np.zeros(len(first), np.int64)
+    edge_begin[lot[::-1]] = np.arange(len(lot))[::-1]
+    edge = np.empty(len(event), np.int64)
+    edge[order] = edge_begin[lot_of[ordered]] + np.arange(len(order)) - begin
+    return WantedLots(weights, size_bytes, apart[examples], lot, want, edge)
+
+
+def numbered(keys: Hashes) -> tuple[Ints, Ints]:
+    """Number equal keys alike: of each number one place where its key is, and of each place its number."""
+    order = np.argsort(keys)
+    is_new = np.ones(len(keys), np.bool_)
+    is_new[1:] = np.diff(keys[order]) != 0
+    numbers = np.empty(len(keys), np.int64)
+    numbers[order] = np.cumsum(is_new) - 1
+    return order[is_new], numbers
 
 
 def _attribute(batch: pa.RecordBatch, part: Part) -> pa.Array:
@@ -156,15 +231,6 @@ def _attribute(batch: pa.RecordBatch, part: Part) -> pa.Array:
     if part.attribute in batch.schema.names:
         return batch.column(part.attribute)
     return pa.nulls(batch.num_rows, part.kind.arrow)
-
-
-def _group_hashes(coded: Coded) -> Ints:
-    """Of each code, a number for its group."""
-    if coded.groups is None:
-        return np.zeros(len(coded.slices), np.int64)
-    encoded = coded.groups.dictionary_encode()
-    hashes: Ints = text_hashes(encoded.dictionary.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
-    return hashes
 
 
 def _value_hashes(column: pa.Array) -> Ints:
@@ -201,14 +267,8 @@ def text_hashes(texts: list[str]) -> Ints:
 
 def mixed(rows: Ints, salt: int) -> Hashes:
     """A hash of each row, whose sums over rows tell sets of rows apart."""
-    mixed = np.full(len(rows), 0x9E3779B97F4A7C15 * (salt + 1) % 2**64, np.uint64)
-    for column in range(rows.shape[1]):
-        mixed ^= rows[:, column].astype(np.uint64)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        mixed ^= mixed >> np.uint64(31)
-        mixed += np.uint64(0x9E3779B97F4A7C15)
-    return mixed
+    found: Hashes = cell_kernels.mixed(rows, np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64))
+    return found
 
 
 def _of_rows(event: Ints, wants: Ints, examples: Ints) -> tuple[Ints, Ints]:

@@ -194,6 +194,13 @@ class _Table:
         found: Ints = rows
         return found
 
+    def least(self, bounds: Ints) -> tuple[Ints, int]:
+        """The least number of each instance that is not below its bound, and how many cells are."""
+        found: tuple[Ints, int] = cell_kernels.least_numbers(
+            self["row"], self["number"], self.row_instance, bounds, FOR_EVER
+        )
+        return found
+
     def order(self) -> Ints:
         """The rows in the order of instances and groups."""
         if self._order is None:
@@ -267,6 +274,8 @@ class OpenCells:
         self._tables: dict[int, _Table] = {}
         self._closed_us = NEVER
         """Cells that no window after this time needs may be there, or not."""
+        self._least: dict[int, Ints] = {}
+        """By state code the least number of each instance that is not closed, as far as that is known."""
         self._instances_of: tuple[CellPlan, Ints] | None = None
 
     def __len__(self) -> int:
@@ -345,10 +354,19 @@ class OpenCells:
                     self._tables[cells.code] = _Table(cells.code)
                 table = self._tables[cells.code]
                 table.add(cells)
+                self._add_least(cells)
                 if table.count > table.crowded_at:
                     # Else they would grow with the batches that come while a window is open, not with its cells.
                     table.become(equal_merged(table.cells(self._open(table)), self.names.instances))
                     table.crowded_at = max(FEW_CELLS, 2 * table.count)
+
+    def _add_least(self, cells: Cells) -> None:
+        least, bounds = self._least.get(cells.code), self._bounds()
+        if least is not None and len(least) == len(bounds):
+            is_open = cells.number >= bounds[cells.instance]
+            np.minimum.at(least, cells.instance[is_open], cells.number[is_open])
+        else:
+            self._least.pop(cells.code, None)
 
     def add_parts(self, question: Question, before: int) -> None:
         """Parts of a question behind the first ones are asked for from now on: they have met no value yet."""
@@ -432,8 +450,10 @@ class OpenCells:
         """Find the first end after a time that a cell waits for."""
         shapes, bounds = self.names.shapes, self._bounds()
         ends = []
-        for table in self._tables.values():
-            least, _ = cell_kernels.least_numbers(table["row"], table["number"], table.row_instance, bounds, FOR_EVER)
+        for code, table in self._tables.items():
+            if len(self._least.get(code, ())) != len(bounds):
+                self._least[code], _ = table.least(bounds)
+            least = self._least[code]
             some = np.flatnonzero(least < FOR_EVER)
             if len(some):
                 of = shapes[some]
@@ -447,6 +467,7 @@ class OpenCells:
 
     def keep(self, wanted: Callable[[Cells], npt.NDArray[np.bool_]]) -> None:
         """Forget all cells but those that are wanted."""
+        self._least = {}
         for code, table in list(self._tables.items()):
             cells = table.cells(self._open(table))
             chosen = wanted(cells)
@@ -460,7 +481,7 @@ class OpenCells:
         self._closed_us = max(self._closed_us, closed_us)
         bounds = self._bounds()
         for code, table in list(self._tables.items()):
-            _, below = cell_kernels.least_numbers(table["row"], table["number"], table.row_instance, bounds, FOR_EVER)
+            self._least[code], below = table.least(bounds)
             if below == table.count:
                 del self._tables[code]
             elif 2 * below > table.count:
@@ -472,7 +493,7 @@ class OpenCells:
 
     def renumber(self, instances: Ints) -> None:
         """Give instances other numbers; those below zero are forgotten. Called when the names have changed."""
-        self._instances_of = None
+        self._instances_of, self._least = None, {}
         for code, table in list(self._tables.items()):
             cells = table.cells()
             kept = np.flatnonzero(instances[cells.instance] >= 0)
@@ -501,6 +522,7 @@ class OpenCells:
 
     def restore(self, saved: list[Any]) -> None:
         self._closed_us, tables = saved
+        self._least = {}
         for code, table in tables.items():
             self._tables[code] = _Table(code)
             self._tables[code].restore(table)

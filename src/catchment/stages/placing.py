@@ -20,15 +20,16 @@ from catchment.overlay.placement import Lots, Series, Shares
 from catchment.overlay.placement.offers import Grain
 from catchment.stages.lots import NOTHING, LotRows
 from catchment.stages.measuring import PARTIAL_BYTES, state_bytes
-from catchment.stages.plan import Asker, Question, TopicPlan
+from catchment.stages.plan import Asker, Part, Question, TopicPlan
 
-__all__ = ["Prepared", "SeriesName", "prepared_lots"]
+__all__ = ["Prepared", "SeriesName", "collects_values", "partial_bytes", "prepared_lots"]
 
 Ints = npt.NDArray[np.int64]
 
 
 SeriesName = tuple[int, int, int, int, tuple[str, int] | None]
-"""Question, group, part, value, and where partials are for windows, the subscription and its incarnation."""
+"""Question, group, part, value; and the subscription and its incarnation, where partials of a question are for windows
+of one of those who share it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +102,16 @@ class _Together:
         )
 
 
+def partial_bytes(part: int, parts: Iterable[Part]) -> int:
+    """Of a partial of a series that is about a part or, if that is NOTHING, about all these."""
+    return PARTIAL_BYTES + (sum(state_bytes(one.state) for one in parts) if part == NOTHING else 0)
+
+
+def collects_values(part: int, parts: Iterable[Part]) -> bool:
+    """Whether partials of a series about a part hold a value of each publication."""
+    return any(one.id == part and one.state == VALUES.name for one in parts)
+
+
 class _SeriesTable:
     """Numbers series as they are met."""
 
@@ -133,15 +144,15 @@ class _SeriesTable:
         if not askers:
             return None
         asked = self._questions[question]
-        collects = any(one.id == part and one.state == VALUES.name for one in asked.parts)
-        self._rows.append(({one.broker for one in askers}, asked, self._size(asked, part, askers[0]), collects))
+        size = self._size(asked, part, askers[0])
+        self._rows.append(({one.broker for one in askers}, asked, size, collects_values(part, asked.parts)))
         self.numbers[name] = len(self.numbers)
         return self.numbers[name]
 
     def _size(self, asked: Question, part: int, asker: Asker) -> int:
-        if part != NOTHING or self._grain == "stride":
-            return PARTIAL_BYTES
-        return PARTIAL_BYTES + sum(state_bytes(asked.parts[at].state) for at in _parts_of(asker))
+        # What several share is counted link by link.
+        shared = self._grain == "stride"
+        return partial_bytes(part, () if shared else [asked.parts[at] for at in _parts_of(asker)])
 
     def _shares(self) -> Shares | None:
         """Where several share a series, a partial holds on a link what they ask for beyond it."""

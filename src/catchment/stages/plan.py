@@ -22,6 +22,7 @@ from catchment.model.errors import SubscriptionError
 from catchment.model.filter import Filter
 from catchment.model.operators import Measure
 from catchment.model.schema import Schema, Type
+from catchment.model.states import COLLECTED
 from catchment.model.subscription import Aggregate, Query, Subscription
 from catchment.model.window import Window
 from catchment.overlay import Overlay, mask_of, word_count
@@ -185,6 +186,8 @@ class CellPlan:
     asked_offsets: Ints
     asked_members: Ints
     """The questions about each slot, by their place in the list."""
+    collecting: list[tuple[int, Part]]
+    """The places of questions, and parts of theirs that collect values."""
 
     @classmethod
     def of(cls, asked: Sequence[tuple[int, Question]], schema: Schema, slot_count: int) -> CellPlan:
@@ -210,6 +213,12 @@ def _cell_fields(asked: Sequence[tuple[int, Question]], schema: Schema, slot_cou
         "question_layouts": np.array([numbers[question.layout] for _, question in asked], np.int64),
         "asked_offsets": _offsets(members),
         "asked_members": np.array([index for one in members for index in one], np.int64),
+        "collecting": [
+            (index, part)
+            for index, (_, question) in enumerate(asked)
+            for part in question.parts
+            if part.state in COLLECTED and part.attribute is not None
+        ],
     }
 
 

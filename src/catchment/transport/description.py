@@ -13,6 +13,7 @@ import msgspec
 from catchment.broker.advice import Advice
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
+from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
 from catchment.model.errors import ConfigurationError, TransportError
 from catchment.model.schema import Schema
@@ -41,6 +42,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     idle_after_us: int = 10_000_000
     sampling_period_us: int = 2_000_000
     cost: dict[str, float] = {}
+    gateway_lease_us: int = GatewayOptions().lease_us
     durability: str = "process"
     """What an acknowledged event survives: the crash of any process, or with "disk" of the machine as well."""
     limits: ClientLimits = DEFAULT_LIMITS
@@ -52,7 +54,14 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"durability is {self.durability!r}; accepted are {' and '.join(DURABILITIES)}")
 
     @classmethod
-    def of(cls, overlay: Overlay, topics: Mapping[str, Schema], how: AggregationOptions, **more: Any) -> Description:
+    def of(
+        cls,
+        overlay: Overlay,
+        topics: Mapping[str, Schema],
+        how: AggregationOptions,
+        gateway: GatewayOptions | None = None,
+        **more: Any,
+    ) -> Description:
         """`more` has the other fields, as they are named here."""
         if not isinstance(how.placement, str):
             raise ConfigurationError(f"placement is {how.placement!r}; accepted is the name of one")
@@ -66,6 +75,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             idle_after_us=how.idle_after_us,
             sampling_period_us=how.sampling_period_us,
             cost={name: getattr(how.cost, name) for name in Cost.__dataclass_fields__},
+            gateway_lease_us=(gateway or GatewayOptions()).lease_us,
             **more,
         )
 
@@ -101,7 +111,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             sampling_period_us=self.sampling_period_us,
             cost=Cost(**self.cost) if self.cost else MESSAGES,
         )
-        return [Aggregation(self.schemas, how)]
+        return [Aggregation(self.schemas, how), Gateway(self.schemas, GatewayOptions(lease_us=self.gateway_lease_us))]
 
     async def store(self, streams: JetStream) -> None:
         """Store this description, unless it is there; another one that is there is a ConfigurationError."""

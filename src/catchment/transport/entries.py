@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from catchment.broker.frames import MAGIC, opened
 from catchment.broker.hosting import item_from_bytes
-from catchment.broker.inputs import Detached, Item, Parked, Received, Room
+from catchment.broker.inputs import Detached, Item, Parked, Posted, Received, Room
 from catchment.model.errors import FrameError
 from catchment.transport.jetstream import Stored
 from catchment.transport.marks import mark_of
@@ -27,6 +27,8 @@ def input_of(broker: str, stored: Stored) -> tuple[str, Item | None]:
     """
     fields = stored.subject.split(".")
     kind, sender = fields[1], untoken(fields[3]) if len(fields) > 3 else ""
+    if kind == "pub":
+        return "", Posted(sender, stored.data)
     if kind == "client":
         sender = client_of(stored.subject)
     if kind == "steps":

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from catchment.broker import messages as m
 from catchment.model.errors import CatchmentError
+from catchment.model.rows import rows_to_batch
 from catchment.model.schema import Schema
 from catchment.transport.asking import RequestRefusedError
 from catchment.transport.futures import fail
-from catchment.transport.rows import rows_to_batch
 from catchment.transport.sending import Sending
 
 __all__ = ["Gathering", "Receipt", "Wait"]

@@ -87,8 +87,7 @@ class _Acknowledgement(msgspec.Struct, frozen=True):
 _acknowledgements = msgspec.json.Decoder(_Acknowledgement)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """A message of a stream."""
 
     subject: str

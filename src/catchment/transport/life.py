@@ -32,6 +32,7 @@ from catchment.transport.marks import newest_marked
 from catchment.transport.names import link_subject
 from catchment.transport.notices import Notices, RoomWatch, Timer
 from catchment.transport.outlets import Delivery, Link
+from catchment.transport.posting import PostOutcomes
 from catchment.transport.presence import Presence
 from catchment.transport.purging import SnapshotSchedule
 from catchment.transport.records import StepRecords
@@ -70,6 +71,7 @@ class Life:
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
         self._answering = Answering(context, self._deliveries, lambda: self._host.broker.peers)
         self._granting = Granting(context, self._notices)
+        self._posts = PostOutcomes(context)
         self._host: Host
         self._reader: Reader | None = None
 
@@ -243,6 +245,7 @@ class Life:
             elif outcome.kind == "taken" and isinstance(item, Detached):
                 await self._deliveries.detach(item.client, one.position)
             self._answering.settle(entries[one.position], outcome)
+        self._posts.settle(inputs, entries, step, self._host.broker)
         for request in step.requests:
             self._tasks.begin(self._ask_store(request))
         woken = [one.at_us for one in inputs if isinstance(one.item, Woken)]

@@ -7,6 +7,7 @@ Subjects of brokers and operators only:
     catchment.control.<broker>                  timers, store replies, clients     │ one order, stored times
                                                 that come, notices                 │
     catchment.steps.<broker>                    where its steps have ended         ┘
+    catchment.sub.<subscription>                rows for whoever listens, stored nowhere
     catchment.outbox.<broker>.<user>.<name>.…   frames for a client, stored: a stream for each
     catchment.snapshot.<broker>.…               pieces of snapshots: a stream for each broker
 
@@ -14,6 +15,7 @@ Subjects of a client, each with the user that the server lets publish or subscri
 
     catchment.client.<broker>.<user>.<name>     frames of a client, and its going: in the broker's input stream too
     catchment.alive.<broker>.<user>.<name>      a sign of life, stored nowhere
+    catchment.pub.<broker>.<topic>              what foreign publishers post, in the broker's input stream too
     catchment.confirm.<broker>.<user>.<name>    how far the client has taken what was delivered
     catchment.ask.<broker>.<user>               requests to a broker's process (`asking.py`)
     catchment.describe.<user>                   a request to any broker's process: what the overlay is
@@ -25,7 +27,7 @@ A client uses nothing else of the server: no stream, consumer or bucket. A broke
 no user can speak of, or for, a client of another one. Where there is no access control, the user is `anyone`.
 
 Names are escaped: a token of a subject may have neither dots nor spaces nor wildcards, and the name of a stream no
-slashes either.
+slashes either. Whoever posts may write a name as it is, if it can be a token.
 """
 
 from __future__ import annotations
@@ -49,9 +51,11 @@ __all__ = [
     "input_stream",
     "input_subjects",
     "link_subject",
+    "listen_subject",
     "outbox_stream",
     "outbox_subject",
     "outbox_subjects",
+    "post_subjects",
     "room_subject",
     "snapshot_stream",
     "snapshot_subject",
@@ -68,6 +72,8 @@ CONFIRMED = "catchment_confirmed"
 """The stream of what clients have confirmed: the newest message of each."""
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
+_TOKEN = re.compile(r"[^\s.*>/=\x00-\x1f\x7f$]+")
+"""What a name must be to be a token as it is, of NATS and MQTT."""
 
 
 def token(name: str) -> str:
@@ -76,7 +82,9 @@ def token(name: str) -> str:
 
 
 def untoken(text: str) -> str:
-    """The name that `token` was given."""
+    """The name that `token` was given, or that somebody wrote as it is."""
+    if "=" not in text:
+        return text
     plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
     return plain.encode("latin-1", errors="replace").decode(errors="replace")
 
@@ -118,9 +126,21 @@ def input_subjects(broker: str) -> list[str]:
     return [
         *(f"{ROOT}.{kind}.{token(broker)}.*" for kind in ("link", "room")),
         client_subject(broker, "*/*"),
+        *post_subjects(broker),
         control_subject(broker),
         steps_subject(broker),
     ]
+
+
+def post_subjects(broker: str, topic: str = "*") -> list[str]:
+    """Where foreign publishers post: with the broker's name escaped, and as it is; `topic` may be a wildcard."""
+    names = {token(broker): None} | ({broker: None} if _TOKEN.fullmatch(broker) else {})
+    return [f"{ROOT}.pub.{name}.{_or_any(topic)}" for name in names]
+
+
+def listen_subject(subscription: str) -> str:
+    """Where what a named subscription brings is told to whoever listens."""
+    return f"{ROOT}.sub.{subscription if _TOKEN.fullmatch(subscription) else token(subscription)}"
 
 
 def link_subject(to: str, sender: str) -> str:

@@ -1,65 +1,25 @@
-"""What applications publish, as record batches: one event or many, plain values or columns."""
+"""What applications publish, as record batches, and what they get, as JSON: the same rows for shell and HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
+from catchment.broker.client import WindowValue
 from catchment.model.errors import EventError
-from catchment.model.schema import Schema, Type
-from catchment.model.times import microseconds
+from catchment.model.rows import rows_to_batch
+from catchment.model.schema import Schema
 
-__all__ = ["batches_of", "rows_to_batch"]
+__all__ = ["batches_of", "event_of_line", "shown_row"]
 
 ROWS_MAX = 10_000
 BYTES_MAX = 500_000
 """Of one request, so that it fits into a frame whatever its columns take besides."""
-
-
-def rows_to_batch(topic: str, schema: Schema, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Events as columns; an event that does not fit the topic is an EventError."""
-    known = {"event_id": Type.STRING, "ts": Type.TIMESTAMP, **{name: schema[name] for name in schema}}
-    names: dict[str, None] = {}
-    for row in rows:
-        if type(row) is not dict and not isinstance(row, Mapping):
-            raise EventError(f"an event of {topic!r} is a {type(row).__name__}; accepted are names and values")
-        # Most rows have the names of the first.
-        if row.keys() != names.keys():
-            names.update(dict.fromkeys(row))
-    unknown = [str(name) for name in names if name not in known]
-    if unknown:
-        raise EventError(f"an event of {topic!r} has {', '.join(unknown)}; accepted are {', '.join(known)}")
-    if not names:
-        # A batch without columns would have no rows.
-        names = {"ts": None}
-    columns = {name: _column(name, known[name], [row.get(name) for row in rows]) for name in names}
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _column(name: str, kind: Type, values: list[Any]) -> pa.Array:
-    if kind is Type.TIMESTAMP:
-        values = [
-            microseconds(one, attribute=name) if isinstance(one, (str, date, datetime)) else one for one in values
-        ]
-        return _array(name, kind, values, pa.int64()).view(kind.arrow)
-    if kind is Type.STRING and name == "event_id":
-        values = [str(one) if isinstance(one, int) else one for one in values]
-    return _array(name, kind, values, kind.arrow)
-
-
-def _array(name: str, kind: Type, values: list[Any], arrow: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, arrow)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        for value in values:
-            try:
-                pa.array([value], arrow)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                raise EventError(f"attribute {name!r} is {value!r}; accepted is {kind.value}") from None
-        raise
 
 
 def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBatch]:
@@ -90,3 +50,32 @@ def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _halved(batch.slice(half))
     elif batch.num_rows:
         yield batch
+
+
+def event_of_line(line: bytes) -> dict[str, Any]:
+    """The event that a line of JSON is; anything else is an EventError."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise EventError(f"it is no event: {error or 'it is nested too deeply'}; accepted is a JSON object") from None
+    if not isinstance(row, dict):
+        raise EventError(f"it is no event but {str(row)[:40]!r}; accepted is a JSON object")
+    return row
+
+
+def shown_row(name: str, one: Any) -> dict[str, Any]:
+    """An event or a value of a window that a subscription brought, as JSON has it."""
+    if isinstance(one, WindowValue):
+        shown = asdict(one)
+        for end in ("start", "end"):
+            shown[f"window_{end}"] = _time(shown.pop(f"{end}_us"))
+        return shown
+    return {"subscription": name, **{key: _shown(value) for key, value in one.items()}}
+
+
+def _shown(value: Any) -> Any:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
+
+
+def _time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000).isoformat()

@@ -7,6 +7,7 @@ With durability "process" it acknowledges before it syncs: what is acknowledged 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -32,8 +33,12 @@ def server_config(
     *,
     store_bytes_max: int | None = None,
     durability: str = "process",
+    mqtt: str | None = None,
 ) -> str:
-    """The configuration of a server for an overlay, open to anyone unless `access` is given."""
+    """The configuration of a server for an overlay, open to anyone unless `access` is given.
+
+    `mqtt` is where it listens for MQTT clients, if it does.
+    """
     kept = [f"store_dir: {json.dumps(str(store))}"]
     if store_bytes_max is not None:
         kept.append(f"max_file_store: {store_bytes_max}")
@@ -44,13 +49,18 @@ def server_config(
         f"listen: {json.dumps(listen)}\n"
         f"max_pending: 268435456\n"
         f"jetstream {{ {', '.join(kept)} }}\n"
+        # The sessions of MQTT clients are streams, which need a server of a fixed name.
+        + ("" if mqtt is None else f"server_name: catchment\nmqtt {{ listen: {json.dumps(mqtt)} }}\n")
         + ("" if certificates is None else tls_config(certificates))
         + ("" if access is None else access_config(access))
     )
 
 
 class Server:
-    """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice."""
+    """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice.
+
+    `mqtt_port` lets it listen for MQTT clients too; 0 is the system's choice.
+    """
 
     def __init__(
         self,
@@ -61,9 +71,10 @@ class Server:
         access: Access | None = None,
         certificates: Certificates | None = None,
         durability: str = "process",
+        mqtt_port: int | None = None,
     ) -> None:
         self.folder, self._port, self._store_bytes_max, self._durability = folder, port, store_bytes_max, durability
-        self._access, self._certificates = access, certificates
+        self._access, self._certificates, self.mqtt_port = access, certificates, mqtt_port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -78,9 +89,10 @@ class Server:
     @property
     def configuration(self) -> str:
         """What the server reads when it starts."""
+        mqtt = None if self.mqtt_port is None else f"127.0.0.1:{self.mqtt_port or -1}"
         return f"ports_file_dir: {json.dumps(str(self.folder))}\n" + server_config(
             f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
-            store_bytes_max=self._store_bytes_max, durability=self._durability,
+            store_bytes_max=self._store_bytes_max, durability=self._durability, mqtt=mqtt,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -123,10 +135,16 @@ class Server:
                 time.sleep(0.02)
                 continue
             self._port = int(address.rpartition(":")[2])
+            if self.mqtt_port is not None:
+                # Only the log tells it.
+                self.mqtt_port = int(re.findall(r"MQTT clients on mqtts?://127\.0\.0\.1:(\d+)", self._log())[-1])
             return
         self.stop()
-        lines = (self.folder / "server.log").read_text(errors="replace").splitlines()
+        lines = self._log().splitlines()
         raise TransportError(f"the NATS server did not start: {lines[-1] if lines else 'it says nothing'}")
+
+    def _log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -15,7 +15,6 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -56,9 +55,8 @@ class NoAnswerError(TransportError):
     """A request was not answered in time; it may or may not have had its effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a subscription gets."""
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What a subscription gets. A struct, as one is made for every message that comes."""
 
     subject: str
     reply: str

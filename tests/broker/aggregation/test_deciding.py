@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from catchment.broker.aggregation import deciding
-from catchment.broker.aggregation.deciding import Deciding, SeriesKey, Standing
+from catchment.broker.aggregation.deciding import Deciding, Standing
 from catchment.broker.aggregation.questions import Questions
 from catchment.overlay.placement import MESSAGES, Strategy
-from catchment.stages import NOTHING
+from catchment.stages import NOTHING, SeriesName, mixed
 from tests.broker.aggregation.tools import COUNT, SCHEMA, asked
 
 PERIOD_US = 10
@@ -24,17 +24,20 @@ class Star:
                 self.questions.add(asked(COUNT, f"b/{number}"), side)
         self.ids = list(self.questions.by_id)
 
-    def series(self, question: int = 0, group: int = 0) -> SeriesKey:
-        return self.ids[question], group, NOTHING, NOTHING
+    def series(self, question: int = 0, group: int = 0) -> SeriesName:
+        return self.ids[question], group, NOTHING, NOTHING, None
 
-    def absorb(self, side: str, *wants: tuple[int, SeriesKey], slices: int = 0, must: bool = False) -> list[bool]:
+    def absorb(self, side: str, *wants: tuple[int, SeriesName], slices: int = 0, must: bool = False) -> list[bool]:
         """Ask about publications: of each want, which one it is of, and the series."""
         count = max(lot for lot, _ in wants) + 1
+        names = np.array([series[:4] for _, series in wants])
         standing = Standing(
+            np.ones(count, np.int64),
             np.full(count, 50),
             np.full(count, must),
             np.array([lot for lot, _ in wants]),
-            np.array([series for _, series in wants]),
+            names,
+            mixed(names, 0),
             np.full(len(wants), slices),
             np.zeros(len(wants), np.bool_) if self.deciding.placement.holds else None,
         )

@@ -129,7 +129,7 @@ def test_other_news_in_words() -> None:
     assert describe(told("since", "t", [key], 90)) == "since t: q1 misses events up to 90us"
     assert describe(told("floor", "t", 80)) == "floor t: closed until 80us"
     assert describe(told("want", "t", 70, 5)) == "want t: 70us"
-    assert describe(told("ahead", "t", [[[key, 0, -1, -1], 2]])) == "ahead t: q1 +2 links"
+    assert describe(told("ahead", "t", [[[key, 0, -1, -1, None], 2]])) == "ahead t: q1 +2 links"
 
 
 def test_what_nobody_has_explained_is_shown_as_it_is() -> None:

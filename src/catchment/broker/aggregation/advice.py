@@ -25,7 +25,6 @@ import pyarrow as pa
 from catchment.broker.advice import Advice, At, Proceed
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.crossing import ADVICE
-from catchment.broker.aggregation.deciding import SeriesKey
 from catchment.broker.aggregation.edges import Local
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.topic import Topic
@@ -36,7 +35,7 @@ from catchment.model.errors import SubscriptionError
 from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
-from catchment.stages import CELL_BYTES, state_bytes_max
+from catchment.stages import CELL_BYTES, SeriesName, state_bytes_max
 
 __all__ = ["Aggregation"]
 
@@ -203,7 +202,7 @@ class Aggregation(Advice):
 
     def _on_ahead(self, at: At, here: Topic, sender: str, news: list[Any]) -> None:
         if here.deciding is not None and here.crossing is not None:
-            for series, links in msgspec.convert(news, list[tuple[SeriesKey, int]]):
+            for series, links in msgspec.convert(news, list[tuple[SeriesName, int]]):
                 here.deciding.hear(sender, series, links)
             here.crossing.coordinate(at)
 

@@ -16,18 +16,17 @@ from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.deciding import Deciding, Standing
 from catchment.broker.aggregation.holding import HeldBack, HeldPublications
 from catchment.broker.aggregation.marks import Marks
-from catchment.broker.aggregation.places import Outlet, Pairs, joined_later
+from catchment.broker.aggregation.places import Outlet, Pairs, joined_later, rows_taken
 from catchment.broker.aggregation.questions import Questions
-from catchment.broker.routing import Matched
+from catchment.broker.routing import Matched, rising
 from catchment.model.events import event_times_us
-from catchment.stages import NOTHING, cells_of, event_bytes, mixed, wants_of
+from catchment.stages import NOTHING, Wants, cells_of, event_bytes, lots_of_wants, mixed, wants_of
 
 __all__ = ["ADVICE", "Arrived", "Crossing"]
 
 ADVICE = "aggregation"
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_SALT = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,37 +182,32 @@ class Crossing:
         standing, absorbed = {}, {}
         for side, (mine, must) in seen.sides.items():
             chosen = np.flatnonzero(mine)
-            lot, wants, pair = self._wants(
-                side, Pairs(pairs.events, pairs.rows[chosen], pairs.numbers[chosen]), times_us
-            )
-            windows = self._questions.tables.windows[pairs.numbers[chosen][pair]]
-            forced = np.zeros(len(times_us), np.bool_)
-            forced[must] = True
-            numbers = np.asarray(windows.slice_of(times_us[lot]))
-            standing[side] = Standing(sizes, forced, lot, wants, numbers), chosen[pair]
-            absorbed[side] = mine.copy()
+            wants = self._wants(side, Pairs(pairs.events, pairs.rows[chosen], pairs.numbers[chosen]), times_us)
+            forced = np.zeros(len(times_us), np.int64)
+            forced[must] = 1
+            keys = wants.keys()
+            lots = lots_of_wants(wants.event, keys, sizes, 2 * run_of_row + forced)
+            windows = self._questions.tables.windows[pairs.numbers[chosen][wants.pair[lots.want]]]
+            stands = Standing(
+                lots.weights, lots.size_bytes, lots.apart % 2 > 0, lots.lot, wants.names[lots.want], keys[lots.want],
+                np.asarray(windows.slice_of(times_us[wants.event[lots.want]])),
+            )  # fmt: skip
+            standing[side] = stands, lots.apart[lots.lot] // 2, np.ones(len(lots.lot), np.bool_)
+            absorbed[side] = mine.copy(), chosen[wants.pair], lots.edge
         for run in np.unique(run_of_row[pairs.rows]).tolist():
-            for side, (stands, pair) in standing.items():
-                inside = run_of_row[stands.lot] == run
+            for side, (stands, run_of_edge, decided) in standing.items():
+                inside = run_of_edge == run
                 if inside.any():
-                    decided = self._deciding.absorb(side, stands.where(inside), self._questions.by_id)
-                    absorbed[side][pair[np.flatnonzero(inside)[~decided]]] = False
-        return absorbed
+                    decided[inside] = self._deciding.absorb(side, stands.where(inside), self._questions.by_id)
+        for side, (found, pair, edge) in absorbed.items():
+            found[pair[~standing[side][2][edge]]] = False
+        return {side: found for side, (found, _, _) in absorbed.items()}
 
-    def _wants(self, side: str, pairs: Pairs, times_us: Ints) -> tuple[Ints, Ints, Ints]:
-        """What publications are wanted for on a side: of each want its row, what it is, and its pair."""
-        plan, tables = self._questions.plan(side), self._questions.tables
-        rows, wants = wants_of(plan, pairs.events, pairs.rows, pairs.numbers, times_us)
-        order = np.argsort(tables.ids, kind="stable")
-        numbers = order[np.searchsorted(tables.ids[order], wants[:, 0])]
-        plain = self._questions.is_plain(side)[numbers]
-        kept = (wants[:, 2] != NOTHING) | plain
-        rows, wants, numbers = rows[kept], wants[kept], numbers[kept]
-        width = max(len(tables.ids), 1)
-        keys = pairs.rows * width + pairs.numbers
-        by_key = np.argsort(keys, kind="stable")
-        pair = by_key[np.searchsorted(keys[by_key], rows * width + numbers)]
-        return rows, wants, pair
+    def _wants(self, side: str, pairs: Pairs, times_us: Ints) -> Wants:
+        """What publications are wanted for on a side."""
+        wants = wants_of(self._questions.plan(side), pairs.events, pairs.rows, pairs.numbers, times_us)
+        kept = self._questions.is_plain(side)[pairs.numbers[wants.pair]] | (wants.names[:, 2] != NOTHING)
+        return wants if kept.all() else Wants(wants.event[kept], wants.pair[kept], wants.names[kept])
 
     def coordinate(self, at: At) -> None:
         """Send neighbours the series whose number of links has changed."""
@@ -248,7 +242,7 @@ class Crossing:
             ends_us,
             Marks(arrived.marks.rows, arrived.marks.questions),
         )
-        self.held[side].add(whole.taken(np.unique(pairs.rows[chosen])))
+        self.held[side].add(whole.taken(rising(pairs.rows[chosen], count)))
 
     def release(self, at: At, side: str, end_us: int) -> Pairs | None:
         """Decide about all that waits for the end of a stride, and let go on what shall cross as it is.
@@ -264,12 +258,9 @@ class Crossing:
         if not over.any():
             return None
         rows = np.flatnonzero(ready)
-        standing, pair = self._standing(side, held.taken(rows), end_us)
-        at.spend("decide", len(rows))
-        decided = self._deciding.absorb(side, standing, self._questions.by_id)
         taken = held.taken(rows)
-        absorbed = np.ones(len(taken.pairs.rows), np.bool_)
-        absorbed[pair[~decided]] = False
+        at.spend("decide", len(rows))
+        absorbed = self._absorbed(side, taken, end_us)
         done = over[rows]
         pairs = taken.pairs
         crosses = np.zeros(len(taken), np.bool_)
@@ -283,7 +274,7 @@ class Crossing:
             marks = taken.marks.more(pairs.rows[absorbed], ids).taken(chosen)
             columns = Marks(marks.rows, marks.questions, np.full(len(chosen), end_us)).columns(len(chosen))
             assert columns is not None
-            at.forward(side, self._topic, pairs.events.take(pa.array(chosen)), columns)
+            at.forward(side, self._topic, rows_taken(pairs.events, chosen), columns)
         if into is not None:
             times_us = event_times_us(pairs.events)
             windows = self._questions.tables.windows[into.numbers]
@@ -292,19 +283,28 @@ class Crossing:
         back.keep(np.flatnonzero(~over))
         return into
 
-    def _standing(self, side: str, held: HeldPublications, end_us: int) -> tuple[Standing, Ints]:
-        """All that is ready to be decided about, and the pair of each want."""
+    def _absorbed(self, side: str, held: HeldPublications, end_us: int) -> Bools:
+        """Ask the placement about all that is ready to be decided about: of each pair, whether it is absorbed."""
         times_us = event_times_us(held.pairs.events)
-        lot, wants, pair = self._wants(side, held.pairs, times_us)
-        windows = self._questions.tables.windows[held.pairs.numbers[pair]]
-        strides = np.asarray(windows.stride_of(windows.slice_of(times_us[lot])))
+        wants = self._wants(side, held.pairs, times_us)
+        sizes = event_bytes(held.pairs.events)
+        keys = wants.keys()
+        lots = lots_of_wants(wants.event, keys, sizes, np.zeros(len(held), np.int64))
+        names = wants.names[lots.want]
+        windows = self._questions.tables.windows[held.pairs.numbers[wants.pair[lots.want]]]
+        strides = np.asarray(windows.stride_of(windows.slice_of(times_us[wants.event[lots.want]])))
+        due = np.zeros(len(names), np.bool_)
         own, received = self._outlets[side].sure_strides(end_us)
-        keys = mixed(np.column_stack([wants, strides]), _SALT)
-        due = _is_in(keys, own)
-        if received:
-            due |= _is_in(keys, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
-        must = np.zeros(len(held), np.bool_)
-        return Standing(event_bytes(held.pairs.events), must, lot, wants, strides, due), pair
+        if own or received:
+            cells = mixed(np.column_stack([names, strides]), 0)
+            due |= _is_in(cells, own)
+            due |= _is_in(cells, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
+        must = np.zeros(len(lots.weights), np.bool_)
+        standing = Standing(lots.weights, lots.size_bytes, must, lots.lot, names, keys[lots.want], strides, due)
+        decided = self._deciding.absorb(side, standing, self._questions.by_id)
+        absorbed = np.ones(len(held.pairs.rows), np.bool_)
+        absorbed[wants.pair[~decided[lots.edge]]] = False
+        return absorbed
 
     # -- others ask than before ---------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Crossing:
 def _is_in(keys: npt.NDArray[np.uint64], several: list[Ints]) -> Bools:
     if not several:
         return np.zeros(len(keys), np.bool_)
-    return np.isin(keys, mixed(np.concatenate(several), _SALT))
+    return np.isin(keys, mixed(np.concatenate(several), 0))
 
 
 _NO_ROWS = np.zeros(0, np.int64)

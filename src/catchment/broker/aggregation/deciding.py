@@ -15,38 +15,45 @@ from catchment.model.window import Window, WindowColumns
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
 from catchment.overlay.placement.offers import sampled_until
-from catchment.stages import NOTHING, PARTIAL_BYTES, mixed, state_bytes
+from catchment.stages import SeriesName, collects_values, mixed, numbered, partial_bytes
 
-__all__ = ["Deciding", "SeriesKey", "Standing"]
+__all__ = ["Deciding", "Standing"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-SeriesKey = tuple[int, int, int, int]
-"""Question, group, part and value, as `stages.wants_of` tells them."""
 _FEW, _MANY = 64, 10_000
 """Series that there is room for at first; and up to how many none is forgotten."""
-_SALT = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """Publications that stand before a link, and what they are wanted for beyond."""
+    """Lots of publications that stand before a link, with an edge for each thing that one is wanted for beyond."""
 
+    weights: Ints
+    """Of each lot, how many publications it is."""
     size_bytes: Ints
     must: Bools
     """Whether each crosses anyway."""
     lot: Ints
-    """Of each want, which publication it is of."""
+    """Of each edge."""
     wants: Ints
-    """[wants, 4]"""
+    """[edges, 4]"""
+    keys: npt.NDArray[np.uint64]
+    """Of each edge, a hash of what it is wanted for."""
     numbers: Ints
-    """Of each want, its slice or stride."""
+    """Of each edge, its slice or stride."""
     due: Bools | None = None
-    """Of each want, whether its partial is known to cross anyway."""
+    """Of each edge, whether its partial is known to cross anyway."""
 
     def where(self, chosen: Bools) -> Standing:
+        """Some edges of the same lots."""
+        if chosen.all():
+            return self
         due = None if self.due is None else self.due[chosen]
-        return Standing(self.size_bytes, self.must, self.lot[chosen], self.wants[chosen], self.numbers[chosen], due)
+        return Standing(
+            self.weights, self.size_bytes, self.must, self.lot[chosen], self.wants[chosen], self.keys[chosen],
+            self.numbers[chosen], due,
+        )  # fmt: skip
 
 
 class Deciding:
@@ -57,7 +64,7 @@ class Deciding:
         self._tree = topic_tree(Overlay.from_links([(broker, one) for one in neighbours]))
         self._links = {target: at for at, (source, target) in enumerate(self._tree.link_names) if source == broker}
         self._broker = self._tree.brokers.index(broker)
-        self._numbers: dict[SeriesKey, int] = {}
+        self._numbers: dict[SeriesName, int] = {}
         self._by_key: dict[int, int] = {}
         """The same by the hash of the series."""
         self._rows: list[tuple[Window, int, bool]] = []
@@ -65,9 +72,9 @@ class Deciding:
         self._many = _MANY
         """From how many series on it is time to forget some."""
         self._sampled_us = NEVER
-        self._heard: dict[tuple[str, SeriesKey], int] = {}
+        self._heard: dict[tuple[str, SeriesName], int] = {}
         """By neighbour and series, how many more links a publication crosses beyond that neighbour, as it has said."""
-        self._said: dict[tuple[str, SeriesKey], int] = {}
+        self._said: dict[tuple[str, SeriesName], int] = {}
         self.placement = self._make()
 
     @property
@@ -107,14 +114,14 @@ class Deciding:
         return len(self._numbers)
 
     def absorb(self, neighbour: str, standing: Standing, known: Mapping[int, KnownQuestion]) -> Bools:
-        """Of each want, whether the publication goes into its partial here."""
-        keys = mixed(standing.wants, _SALT).view(np.int64)
-        _, example, column = np.unique(keys, return_index=True, return_inverse=True)
+        """Of each edge, whether its lot goes into the partial here."""
+        keys = standing.keys
+        example, column = numbered(keys)
         link = self._links[neighbour]
         if self.placement.holds:
             series = np.arange(len(example))
         else:
-            series = self._numbered(standing.wants[example], keys[example], known)
+            series = self._numbered(standing.wants[example], keys[example].view(np.int64), known)
             self._grow()
         order = np.argsort(series, kind="stable")
         place = np.empty(len(order), np.int64)
@@ -123,8 +130,8 @@ class Deciding:
         numbers = standing.numbers[first]
         due = self._absorbed[link, series[order]] == numbers if standing.due is None else standing.due[first]
         offer = Offer(
-            self._broker, link, np.ones(len(standing.size_bytes), np.int64), standing.size_bytes, standing.must,
-            standing.lot, place[column.reshape(-1)], series[order], numbers, due,
+            self._broker, link, standing.weights, standing.size_bytes, standing.must, standing.lot, place[column],
+            series[order], numbers, due,
         )  # fmt: skip
         absorbed = self.placement.absorb(offer)
         if not self.placement.holds:
@@ -138,22 +145,22 @@ class Deciding:
         for at, number in enumerate(found):
             if number < 0:
                 question, group, part, value = wants[at].tolist()
-                found[at] = self._number((question, group, part, value), int(keys[at]), known)
+                found[at] = self._number((question, group, part, value, None), int(keys[at]), known)
         return np.array(found, np.int64)
 
     # -- neighbours coordinate --------------------------------------------------------------------------------------
 
-    def hear(self, neighbour: str, series: SeriesKey, links: int) -> None:
+    def hear(self, neighbour: str, series: SeriesName, links: int) -> None:
         """Note how many more links a publication of a series crosses beyond a neighbour, as it says."""
         self._heard[neighbour, series] = links
         if isinstance(self.placement, Coordinated) and series in self._numbers:
             self.placement.links_beyond[self._links[neighbour], self._numbers[series]] = links
 
-    def news(self, known: Mapping[int, KnownQuestion]) -> dict[str, list[tuple[SeriesKey, int]]]:
+    def news(self, known: Mapping[int, KnownQuestion]) -> dict[str, list[tuple[SeriesName, int]]]:
         """By neighbour, the series whose number of links has changed since it was last sent."""
         if not isinstance(self.placement, Coordinated):
             return {}
-        found: dict[str, list[tuple[SeriesKey, int]]] = {}
+        found: dict[str, list[tuple[SeriesName, int]]] = {}
         ahead = (1 - self.placement.chosen) * self.placement.reach()
         for series, number in self._numbers.items():
             sides = known[series[0]].views if series[0] in known else {}
@@ -167,13 +174,11 @@ class Deciding:
 
     # -- series come and go -----------------------------------------------------------------------------------------
 
-    def _number(self, series: SeriesKey, key: int, known: Mapping[int, KnownQuestion]) -> int:
-        question, _, part, _ = series
+    def _number(self, series: SeriesName, key: int, known: Mapping[int, KnownQuestion]) -> int:
+        question, _, part, _, _ = series
         parts = known[question].whole.parts
-        collects = any(one.id == part and one.state == "values" for one in parts)
-        size = PARTIAL_BYTES + sum(state_bytes(one.state) for one in parts) * (part == NOTHING)
         number = self._numbers[series] = self._by_key[key] = len(self._numbers)
-        self._rows.append((known[question].window, size, collects))
+        self._rows.append((known[question].window, partial_bytes(part, parts), collects_values(part, parts)))
         if number < self._room:
             self._fill(number)
             self._recall_heard(series, number)
@@ -193,7 +198,7 @@ class Deciding:
             self._fill(number)
         return self._strategy.make(self._tree, self._series)
 
-    def _recall_heard(self, name: SeriesKey, number: int) -> None:
+    def _recall_heard(self, name: SeriesName, number: int) -> None:
         if isinstance(self.placement, Coordinated):
             for neighbour, link in self._links.items():
                 self.placement.links_beyond[link, number] = self._heard.get((neighbour, name), 0)
@@ -243,7 +248,7 @@ class Deciding:
                 kept.append(series)
         self._keep(kept)
 
-    def _keep(self, kept: Sequence[SeriesKey]) -> None:
+    def _keep(self, kept: Sequence[SeriesName]) -> None:
         if len(kept) == len(self._numbers):
             return
         places = np.full(max(self._room, len(self._numbers)), -1, np.int64)
@@ -253,9 +258,9 @@ class Deciding:
         self._name(kept)
         self._remake(places)
 
-    def _name(self, several: Sequence[SeriesKey]) -> None:
+    def _name(self, several: Sequence[SeriesName]) -> None:
         self._numbers = {series: at for at, series in enumerate(several)}
-        keys = mixed(np.array(several, np.int64).reshape(-1, 4), _SALT).view(np.int64)
+        keys = mixed(np.array([series[:4] for series in several], np.int64).reshape(-1, 4), 0).view(np.int64)
         self._by_key = {key: at for at, key in enumerate(keys.tolist())}
 
     # -- memory -----------------------------------------------------------------------------------------------------
@@ -284,7 +289,7 @@ class Deciding:
     def restore(self, saved: Mapping[str, Any] | None) -> None:
         if saved is None:
             return
-        self._name([(question, group, part, value) for question, group, part, value in saved["names"]])
+        self._name([(question, group, part, value, None) for question, group, part, value, _ in saved["names"]])
         self._heard, self._said = dict(saved["heard"]), dict(saved["said"])
         self._room, self._many, self._sampled_us = saved["room"], saved["many"], saved["sampled_us"]
         columns = zip(*(column.tolist() for column in saved["series"].values()), strict=True)

@@ -17,11 +17,10 @@ import pyarrow as pa
 from catchment.broker import messages as m
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.crossing import ADVICE
-from catchment.broker.aggregation.deciding import SeriesKey
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.demands import AskedQuestion, Demand
 from catchment.model.schema import Schema
-from catchment.stages import NOTHING, Question, described_partials, partials_from_bytes
+from catchment.stages import NOTHING, Question, SeriesName, described_partials, partials_from_bytes
 
 __all__ = ["Describer"]
 
@@ -108,9 +107,9 @@ class Describer:
     def _want(self, end_us: int, now_us: int) -> str:
         return f"{end_us}us"
 
-    def _ahead(self, news: list[tuple[SeriesKey, int]]) -> str:
+    def _ahead(self, news: list[tuple[SeriesName, int]]) -> str:
         said = []
-        for (question, group, part, _), links in news:
+        for (question, group, part, _, _), links in news:
             of_group = f" group={group % 2**16:04x}" if group else ""
             of_part = "" if part == NOTHING else " values"
             said.append(f"{self._name(question)}{of_group}{of_part} +{links} links")

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from catchment.broker.aggregation.clocks import FOR_EVER
 from catchment.broker.aggregation.marks import Marks
-from catchment.broker.aggregation.places import Pairs, joined_later
+from catchment.broker.aggregation.places import Pairs, joined_later, rows_taken
 from catchment.broker.snapshot_coding import Deferred
 
 __all__ = ["HeldBack", "HeldPublications"]
@@ -38,10 +37,13 @@ class HeldPublications:
 
     def taken(self, rows: Ints) -> HeldPublications:
         """Some rows, in rising order."""
-        place = np.searchsorted(rows, self.pairs.rows)
-        inside = place < len(rows)
-        inside[inside] = rows[place[inside]] == self.pairs.rows[inside]
-        pairs = Pairs(self.pairs.events.take(pa.array(rows)), place[inside], self.pairs.numbers[inside])
+        if len(rows) == len(self):
+            return self
+        places = np.full(len(self), -1, np.int64)
+        places[rows] = np.arange(len(rows))
+        place = places[self.pairs.rows]
+        inside = place >= 0
+        pairs = Pairs(rows_taken(self.pairs.events, rows), place[inside], self.pairs.numbers[inside])
         marks = self.marks.taken(rows)
         return HeldPublications(pairs, self.since_us[rows], self.end_us[rows], marks)
 

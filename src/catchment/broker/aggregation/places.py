@@ -35,7 +35,7 @@ from catchment.stages import (
     together,
 )
 
-__all__ = ["Outlet", "Pairs", "Place", "joined_later"]
+__all__ = ["Outlet", "Pairs", "Place", "joined_later", "rows_taken"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -70,6 +70,13 @@ class Pairs:
 
     def where(self, chosen: Bools) -> Pairs:
         return self if chosen.all() else Pairs(self.events, self.rows[chosen], self.numbers[chosen])
+
+
+def rows_taken(events: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
+    """Rows of a batch, in rising order; without copying them if they lie side by side."""
+    if not len(rows) or rows[-1] - rows[0] < len(rows):
+        return events.slice(int(rows[0]) if len(rows) else 0, len(rows))
+    return events.take(pa.array(rows))
 
 
 T = TypeVar("T")

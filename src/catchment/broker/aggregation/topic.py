@@ -365,7 +365,7 @@ class Topic:
         if cells:
             at.spend("merge", sum(map(len, cells.values())))
             counts = ("partials", *outlet.weight(cells))
-        pieces = [partials_to_bytes(rows) for rows in outlet.pieces(cells, FLOW_BYTES_MAX)] or [b""]
+        pieces = [partials_to_bytes(rows) for rows in outlet.pieces(cells, FLOW_BYTES_MAX)] or [memoryview(b"")]
         for piece in pieces[:-1]:
             at.tell(outlet.side, ["flow", self.name, [piece], None, at.now_us], counts=("partials", 0, 0))
         last = [pieces[-1]] if pieces[-1] else []

@@ -28,20 +28,30 @@ def minimum_cover(publication: Ints, partial: Ints, weights: Ints, partial_weigh
 
     Whoever has no edge stays. A weight of nothing means that it crosses anyway.
     """
-    order = np.argsort(publication, kind="stable")
+    begin, order = _by_number(publication, len(weights))
     left, right = publication[order], partial[order]
-    back = np.argsort(right, kind="stable")
+    back_begin, back = _by_number(right, len(partial_weights))
     reached, taken = _cut(
-        _offsets(left, len(weights)), right, _offsets(right[back], len(partial_weights)), back, left,
-        weights.astype(np.int64), partial_weights.astype(np.int64),
-    )  # fmt: skip
-    has_edges = np.bincount(left, minlength=len(weights)) > 0
+        begin, right, back_begin, back, left, weights.astype(np.int64), partial_weights.astype(np.int64)
+    )
+    has_edges = np.diff(begin) > 0
     return has_edges & ~reached, taken
 
 
-def _offsets(numbers: Ints, count: int) -> Ints:
-    """Where the stretch of each number begins among sorted ones, and the end."""
-    return np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=count)))).astype(np.int64)
+@nb.njit(cache=True, nogil=True)
+def _by_number(numbers: Ints, count: int) -> tuple[Ints, Ints]:
+    """Where the stretch of each number begins among sorted ones, and the end; and the places in that order."""
+    begin = np.zeros(count + 1, np.int64)
+    for number in numbers:
+        begin[number + 1] += 1
+    for number in range(count):
+        begin[number + 1] += begin[number]
+    after = begin[:-1].copy()
+    order = np.empty(len(numbers), np.int64)
+    for place, number in enumerate(numbers):
+        order[after[number]] = place
+        after[number] += 1
+    return begin, order
 
 
 @nb.njit(cache=True, nogil=True)

@@ -1,7 +1,7 @@
 """What must be true of a simulated world. Each checker says what is not, one line each."""
 
 from catchment.simulation.checking.bounds import Bounds
-from catchment.simulation.checking.conduct import check_answers, check_conduct
+from catchment.simulation.checking.conduct import check_answers, check_conduct, check_posts
 from catchment.simulation.checking.deliveries import check_deliveries
 from catchment.simulation.checking.notifications import check_notifications
 from catchment.simulation.checking.promptness import check_promptness
@@ -14,6 +14,7 @@ __all__ = [
     "check_deliveries",
     "check_emptiness",
     "check_notifications",
+    "check_posts",
     "check_promptness",
     "check_routes",
 ]

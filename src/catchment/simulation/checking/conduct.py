@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from catchment.broker.gateway import LATE
 from catchment.simulation.world import World
 
-__all__ = ["check_answers", "check_conduct"]
+__all__ = ["check_answers", "check_conduct", "check_posts"]
 
 
 def check_answers(world: World) -> Iterator[str]:
@@ -18,6 +19,7 @@ def check_answers(world: World) -> Iterator[str]:
 
 
 FORGIVEN = {
+    LATE,
     "partials of subscriptions that have gone",
     "clocks that disagree by more than a slice",
 }
@@ -32,3 +34,11 @@ def check_conduct(world: World) -> Iterator[str]:
                 yield f"{node.name} counted {times} {what}"
         for failure in (*node.broker.failures, *node.broker.input_failures):
             yield f"{node.name}: {failure}"
+
+
+def check_posts(world: World) -> Iterator[str]:
+    """At rest, every event that a foreign publisher stored was accepted, or reported as late."""
+    lacking = world.posted - {one.event_id for one in world.publications}
+    late = sum(node.broker.counters[LATE] for node in world.nodes.values())
+    if len(lacking) != late:
+        yield f"{len(lacking)} posted events were not accepted, and {late} reported as late: {sorted(lacking)[:10]}"
