@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from catchment.app.asking import read_subscriptions
-from catchment.app.config import load_configuration
+from catchment.app.config import Live, load_configuration
 from catchment.app.running import answered_here
 from catchment.app.serving import described
+from catchment.broker.limits import ClientLimits
 from catchment.model.errors import CatchmentError
 from catchment.model.schema import Type
 from catchment.overlay.placement import Cost
@@ -122,6 +123,36 @@ def test_where_there_is_one_topic_or_broker_files_need_not_say_it(tmp_path: Path
     assert isinstance(job.source, Files)
     assert job.source.topic == FromColumn("topic", "weather")
     assert job.source.broker == FromColumn("broker", "b0")
+
+
+def test_a_running_overlay_has_limits_leases_and_durability(tmp_path: Path) -> None:
+    text = """
+    [live]
+    durability = "disk"
+    client_lease = "5 seconds"
+    [limits]
+    events_per_second = 10
+    topics = 3
+    """
+    job = load_configuration(written(tmp_path, text))
+    assert job.live == Live(durability="disk", client_lease="5 seconds", client_retention="7 days")
+    assert job.limits == ClientLimits(events_per_second=10, topics=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('live = { durability = "ram" }', 'live.durability is \'ram\'; accepted is "process" or "disk"'),
+        ('live = { client_lease = "0 seconds" }', "live.client_lease is '0 seconds'; accepted is a duration"),
+        ("live = { lease = 1 }", "live.lease is unknown; accepted are durability, client_lease, client_retention"),
+        ("limits = { topics = 0 }", "limits.topics is 0; accepted is a whole number from 1 on"),
+        ("limits = { event = 1 }", "limits.event is unknown; accepted are request_bytes, events_per_second"),
+    ],
+)
+def test_what_a_running_overlay_cannot_have_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CatchmentError) as caught:
+        load_configuration(written(tmp_path, text))
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -441,7 +441,10 @@ def test_a_client_that_parks_gets_what_it_wants_and_resumes_in_another_life() ->
     step = here.hand(publisher.says(m.PublishEvents(2, "traffic", speeds(1.0))))
     assert [send.to for send in step.sends] == ["c", "p"]
     assert here.outcome(Resumed("c", 2, owner="bob")).reason == "client 'c' does not belong to 'bob'"
-    assert here.outcome(Resumed("c", 1, owner="ann")).reason == "client 'c' was in its life 1; accepted are later ones"
+    assert (
+        here.outcome(Resumed("c", 0, owner="ann")).reason
+        == "client 'c' was in its life 1; accepted are that and later ones"
+    )
     assert here.outcome(Resumed("c", 2, owner="ann")).kind == "taken"
     assert (
         here.outcome(Resumed("c", 3, owner="ann")).reason == "client 'c' is not parked; accepted are clients that are"
@@ -450,6 +453,26 @@ def test_a_client_that_parks_gets_what_it_wants_and_resumes_in_another_life() ->
     step = here.hand(back.says(m.UnsubscribeFrom(1, "s")), publisher.says(m.PublishEvents(3, "traffic", speeds(2.0))))
     assert [str(message) for message in back.hears(step)] == ["acknowledged #1"]
     assert here.outcome(Parked("nobody")).reason == "no client 'nobody' is at broker 'b1'; there are c, p"
+
+
+def test_a_client_that_was_thought_to_be_away_goes_on_in_the_same_life() -> None:
+    here, client = desk(neighbours=()), Voice("c")
+    here.hand(
+        Attached("c"), client.says(m.SubscribeTo(1, "s", "SELECT * FROM traffic")),
+        client.says(m.AdvertiseTopic(2, "traffic")), Parked("c", 1),
+    )  # fmt: skip
+    assert here.broker.peers["c"].parked_us == here.broker.now_us
+    assert here.outcome(Resumed("c", 1)).kind == "taken"
+    step = here.hand(client.says(m.PublishEvents(3, "traffic", speeds(1.0))))
+    assert [str(one) for one in client.hears(step)][-2:] == ["acknowledged #3", "deliver traffic: s b1/1"]
+
+
+def test_an_end_that_is_about_an_earlier_life_changes_nothing() -> None:
+    here = desk(neighbours=())
+    here.hand(Attached("c", 1), Attached("c", 2))
+    for item in (Parked("c", 1), Detached("c", 1)):
+        assert here.outcome(item).reason == "client 'c' is in its life 2; accepted is that, not 1"
+    assert here.outcome(Detached("c", 2)).kind == "taken"
 
 
 def test_a_client_for_whom_too_much_waits_is_told_so_and_has_gone() -> None:

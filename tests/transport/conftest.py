@@ -10,6 +10,7 @@ import pytest
 from catchment import Overlay, Schema
 from catchment.broker.aggregation import AggregationOptions
 from catchment.broker.gateway import GatewayOptions
+from catchment.transport.client import Client
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.history import Kept
@@ -34,6 +35,20 @@ async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float =
             await asyncio.sleep(0.02)
 
 
+def fall_silent(client: Client) -> None:
+    """Let a client give no more signs of life."""
+    assert client._beating is not None
+    client._beating.cancel()
+
+
+async def vanish(client: Client) -> None:
+    """End a client as `kill -9` would: without a word to its broker."""
+    fall_silent(client)
+    assert client._task is not None
+    client._task.cancel()
+    await client._connection.close()
+
+
 class Live:
     """An overlay of processes."""
 
@@ -44,10 +59,10 @@ class Live:
         self.options: dict[str, Any] = how.pop("options", {})
         self._operator: Credentials = how.pop("operator", OPEN)
         of_brokers: Credentials = how.pop("of_brokers", OPEN)
-        schemas = how.pop("schemas", SCHEMAS)
+        more, schemas = how.pop("more", {}), how.pop("schemas", SCHEMAS)
         gateway = GatewayOptions(lease_us=how.pop("gateway_lease_us", 30_000_000))
         history: Kept | None = how.pop("history", None)
-        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), gateway, history)
+        self.description = Description.of(self.overlay, schemas, AggregationOptions(**how), gateway, history, **more)
         self.brokers = {
             name: BrokerProcess(name, server.url, self.log, credentials=of_brokers, **self.options)
             for name in self.overlay.brokers

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
-from catchment.transport.running import LiveBroker, LiveOptions
+from catchment.transport.running import LiveBroker
 from catchment.transport.wire import ConnectionLostError, open_connection
 
 LEASE_LOST = 3
@@ -66,7 +67,7 @@ def be_broker(
         limits = Limits(**{"client_bytes_max": 256_000_000, **given.pop("limits", {})})
         broker = LiveBroker(
             name, description.neighbours(name), description.settings, description.advice, url,
-            options=LiveOptions(limits=limits, history=description.history, **given), credentials=credentials,
+            options=replace(description.options, limits=limits, **given), credentials=credentials,
             report=report, at=killed_at(fault),
         )  # fmt: skip
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)

@@ -261,9 +261,9 @@ def test_a_mark_is_read_as_it_was_written(mark: Mark) -> None:
     assert Mark.from_text(mark.to_text()) == mark
 
 
-@pytest.mark.parametrize("text", ["", "1", "1 x", "1 2 3+x"])
+@pytest.mark.parametrize("text", ["", "v1", "v1 1 x", "v1 1 2 3+x", "1 2 3"])
 def test_a_mark_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(CheckpointError, match="accepted are two numbers, and ends"):
+    with pytest.raises(CheckpointError, match="accepted are v1, two numbers, and ends"):
         Mark.from_text(text)
 
 

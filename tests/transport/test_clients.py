@@ -11,6 +11,7 @@ import pytest
 
 import catchment
 from catchment import CatchmentError
+from catchment.broker.limits import ClientLimits
 from catchment.transport import arriving, asking
 from catchment.transport.arriving import Arrivals
 from catchment.transport.client import Client, ClientDroppedError, RequestRefusedError
@@ -86,6 +87,54 @@ def test_single_events_are_gathered_and_answered_one_by_one(live: Callable[..., 
             await client.unadvertise("traffic")
             ((value),) = await take(subscription, 1)
             assert (value.value, value.publications) == (497.0, 497)
+
+    run(test())
+
+
+@pytest.mark.parametrize(("durability", "ahead"), [("process", 8), ("disk", 1)])
+def test_single_events_are_gathered_while_frames_are_being_stored(
+    live: Callable[..., Live], durability: str, ahead: int
+) -> None:
+    async def test() -> None:
+        overlay = live(more={"durability": durability})
+        await overlay.start()
+        async with catchment.connect(overlay.url) as client:
+            await client.advertise("traffic")
+            sent, send = list[Any](), client._sending._send
+            client._sending._send = sent.append  # type: ignore[method-assign]
+            done = []
+            for number in range(500):
+                done.append(client.publish_soon("traffic", {"speed": float(number)}))
+                await asyncio.sleep(0)
+            assert len(sent) == ahead
+            client._sending._send = lambda frame: (sent.append(frame), send(frame))[1]  # type: ignore[method-assign]
+            for frame in list(sent):
+                send(frame)
+            await asyncio.gather(*done)
+            # All that came meanwhile left as soon as there was room for one more frame.
+            assert len(sent) == ahead + 1
+
+    run(test())
+
+
+def test_limits_of_a_client_are_those_of_the_description(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live(more={"limits": ClientLimits(events_per_second=100, subscriptions=1)})
+        await overlay.start()
+        async with catchment.connect(overlay.url) as client:
+            await client.advertise("traffic")
+            outcomes = await asyncio.gather(
+                *(client.publish_soon("traffic", {"speed": 1.0}) for _ in range(150)),
+                client.publish("traffic", [{"speed": 1.0}] * 50),
+                return_exceptions=True,
+            )
+            refused = [one for one in outcomes if isinstance(one, RequestRefusedError)]
+            assert refused
+            assert all(one.retry_s is not None and "limits.events_per_second" in str(one) for one in refused)
+            await client.subscribe(ALL)
+            with pytest.raises(RequestRefusedError, match=r"at most 1 \(limits\.subscriptions\)") as caught:
+                await client.subscribe(ALL)
+            assert caught.value.retry_s is None
 
     run(test())
 

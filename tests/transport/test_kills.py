@@ -1,4 +1,4 @@
-"""`kill -9` of brokers and of the server: nothing acknowledged is lost or comes twice, values are the oracle's."""
+"""`kill -9` of brokers, clients and the server: nothing acknowledged is lost, nothing comes twice, values are right."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,10 +10,11 @@ import pytest
 
 from catchment import Subscription, oracle
 from catchment.broker.client import WindowValue
+from catchment.model.errors import TransportError
 from catchment.model.results import NOTIFICATION_SCHEMA, OVERFLOW_SCHEMA
 from catchment.oracle.answer import differences
 from catchment.transport.client import Client
-from tests.transport.conftest import SCHEMAS, Live, run
+from tests.transport.conftest import SCHEMAS, Live, run, vanish
 
 SQL = {
     "all": "SELECT * FROM traffic WHERE speed > 20",
@@ -21,6 +22,10 @@ SQL = {
     "by highway": "SELECT highway, sum(vehicles), max(speed) FROM traffic GROUP BY window(ts, '10 seconds'), highway",
 }
 KILLS_MAX = 4
+CLIENT_LIVES = 10
+"""Batches that a publisher sends before it is killed."""
+CLIENTS = {"client_lease_us": 10_000_000}
+"""Long enough for a machine that is busy, on which a test gives signs of life late."""
 CHAIN = (("b1", "b2"), ("b2", "b3"))
 OFTEN = {"snapshot_every_s": 0.2, "recorded_every": 4, "step_inputs_max": 7}
 POINTS = {
@@ -92,13 +97,32 @@ def wrong(events: list[tuple[str, dict[str, Any]]], found: dict[str, list[Any]])
     return twice + differences(expected, notifications, deliveries, OVERFLOW_SCHEMA.empty_table())
 
 
-async def publish_all(live: Live, client: Client, broker: str, seed: int, count: int, sent: list[Any]) -> None:
+async def opened(live: Live, broker: str) -> Client:
+    """A client of a broker, once the server is there."""
+    while True:
+        try:
+            return await Client(live.url, broker=broker).open()
+        except TransportError:
+            await asyncio.sleep(0.1)
+
+
+async def publish_all(live: Live, client: Client, broker: str, seed: int, count: int, sent: list[Any]) -> Client:
+    """Publish, and be killed now and then with events under way; who follows publishes them again."""
     random = Random(f"{seed} {broker}")
     for number in range(count):
         rows = events_of(random, broker, number)
+        if number % CLIENT_LIVES == CLIENT_LIVES - 1:
+            successor = await opened(live, broker)
+            await successor.advertise("traffic")
+            unanswered = asyncio.create_task(client.publish("traffic", rows))
+            await asyncio.sleep(0)
+            await vanish(client)
+            unanswered.cancel()
+            client = successor
         receipt = await client.publish("traffic", rows)
         assert receipt.dropped == ()
         sent += [(broker, row) for row in rows]
+    return client
 
 
 async def everything(live: Live, seed: int, count: int, disturb: Callable[[], Any]) -> None:
@@ -113,7 +137,7 @@ async def everything(live: Live, seed: int, count: int, disturb: Callable[[], An
         await publisher.advertise("traffic")
     sent: list[Any] = []
     disturbing = asyncio.create_task(disturb())
-    await asyncio.gather(
+    last = await asyncio.gather(
         *(publish_all(live, publisher, broker, seed, count, sent) for broker, publisher in publishers.items())
     )
     disturbing.cancel()
@@ -122,7 +146,7 @@ async def everything(live: Live, seed: int, count: int, disturb: Callable[[], An
         # Once more, and from now on undisturbed.
         broker.kill()
         broker.start()
-    for publisher in publishers.values():
+    for publisher in last:
         await publisher.unadvertise("traffic")
     try:
         async with asyncio.timeout(120):
@@ -134,7 +158,7 @@ async def everything(live: Live, seed: int, count: int, disturb: Callable[[], An
     for reader in readers:
         assert not reader.done()
         reader.cancel()
-    for client in (*publishers.values(), subscriber):
+    for client in (*last, subscriber):
         await client.close()
 
 
@@ -142,7 +166,7 @@ async def everything(live: Live, seed: int, count: int, disturb: Callable[[], An
     "point", [one if one in SOME_POINTS else pytest.param(one, marks=pytest.mark.long) for one in POINTS]
 )
 def test_one_broker_is_killed_at_each_point_of_its_work(live: Callable[..., Live], point: str) -> None:
-    overlay = live(options=OFTEN)
+    overlay = live(options=OFTEN, more=CLIENTS)
     broker = overlay.brokers["b1"]
     random = Random(point)
 
@@ -162,22 +186,10 @@ def test_one_broker_is_killed_at_each_point_of_its_work(live: Callable[..., Live
     assert broker.kills >= 3, overlay.said
 
 
-def test_brokers_of_a_chain_are_killed_a_few_times(live: Callable[..., Live]) -> None:
-    overlay = live(*CHAIN, placement="adaptive", options=OFTEN)
-
-    async def disturb() -> None:
-        for name in ("b2", "b1", "b3"):
-            await asyncio.sleep(0.2)
-            overlay.brokers[name].kill()
-            overlay.brokers[name].start()
-
-    run(everything(overlay, seed=8, count=25, disturb=disturb))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("placement", ["late", "early", "adaptive", "cover"])
 def test_brokers_of_a_chain_are_killed_at_random(live: Callable[..., Live], placement: str) -> None:
-    overlay = live(*CHAIN, placement=placement, options=OFTEN)
+    overlay = live(*CHAIN, placement=placement, options=OFTEN, more=CLIENTS)
     random = Random(placement)
 
     async def disturb() -> None:
@@ -192,7 +204,7 @@ def test_brokers_of_a_chain_are_killed_at_random(live: Callable[..., Live], plac
 
 
 def test_the_server_is_killed_and_comes_back(live: Callable[..., Live]) -> None:
-    overlay = live(*CHAIN, options=OFTEN)
+    overlay = live(*CHAIN, options=OFTEN, more=CLIENTS)
     kills = 0
 
     async def disturb() -> None:
@@ -211,11 +223,32 @@ def test_the_server_is_killed_and_comes_back(live: Callable[..., Live]) -> None:
 SEVEN = (("b1", "b2"), ("b2", "b3"), ("b2", "b4"), ("b4", "b5"), ("b4", "b6"), ("b6", "b7"))
 
 
+@pytest.mark.parametrize("placement", ["late", "early", "adaptive", "cover"])
+def test_each_broker_of_seven_is_killed_while_clients_and_the_server_are(
+    live: Callable[..., Live], placement: str
+) -> None:
+    overlay = live(*SEVEN, placement=placement, options=OFTEN, more=CLIENTS)
+
+    async def disturb() -> None:
+        for name in sorted(overlay.brokers):
+            await asyncio.sleep(0.1)
+            overlay.brokers[name].kill()
+            overlay.brokers[name].start()
+            if name == "b4":
+                overlay.server.kill()
+                await asyncio.to_thread(overlay.server.start)
+
+    run(everything(overlay, seed=8, count=25, disturb=disturb))
+    assert all(one.kills >= 1 for one in overlay.brokers.values())
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("placement", ["late", "early", "adaptive", "cover"])
-def test_fifty_kills_of_brokers_and_of_the_server(live: Callable[..., Live], placement: str) -> None:
+def test_fifty_kills_of_brokers_and_of_the_server_and_more_of_clients(
+    live: Callable[..., Live], placement: str
+) -> None:
     """Each broker of seven in turn, and now and then the server, while both ends publish."""
-    overlay = live(*SEVEN, placement=placement, options=OFTEN)
+    overlay = live(*SEVEN, placement=placement, options=OFTEN, more=CLIENTS)
     random, kills = Random(placement), 0
 
     async def disturb() -> None:

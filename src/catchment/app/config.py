@@ -38,6 +38,17 @@
     placement = "adaptive"
     cost = { message = 1, byte = 0.01 }     # what an adaptive placement weighs; also match, merge
 
+    [live]                                  # of a running overlay
+    durability = "disk"                     # what an acknowledged event survives; "process" unless said otherwise
+    client_lease = "30 seconds"             # how long a client may be silent before it is taken for gone
+    client_retention = "7 days"             # how long what a durable client wants is collected while it is away
+
+    [limits]                                # of one client of a running overlay
+    request_bytes = 1_000_000
+    events_per_second = 10_000              # none unless it is given
+    subscriptions = 1_000
+    topics = 100
+
 Paths are relative to the TOML file.
 """
 
@@ -50,6 +61,7 @@ from typing import Any
 
 from catchment.app.asking import DrawnSubscriptions, distinct, read_subscriptions, subscription_of
 from catchment.app.settings import Section, read_toml
+from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.subscription import Subscription
@@ -58,10 +70,11 @@ from catchment.overlay import Overlay
 from catchment.overlay.placement import MESSAGES, PLACEMENTS, Cost
 from catchment.pipeline.generated import WORKLOADS, Generated
 from catchment.pipeline.sources import FORMATS, RECORDED, Files, FromColumn, FromOverlay, Recorded, Source
+from catchment.transport.description import DURABILITIES
 from catchment.transport.history import Kept
 from catchment.workloads import debs14_links
 
-__all__ = ["Configuration", "Options", "SinkOptions", "attributes_of", "load_configuration"]
+__all__ = ["Configuration", "Live", "Options", "SinkOptions", "attributes_of", "load_configuration"]
 
 AVAILABLE_NOW = "available now"
 
@@ -94,6 +107,15 @@ class SinkOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What only a running overlay has."""
+
+    durability: str = "process"
+    client_lease: str = "30 seconds"
+    client_retention: str = "7 days"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """All that a file says; a part that it leaves out is None or empty."""
 
@@ -109,6 +131,8 @@ class Configuration:
     """How much brokers keep of what they accept; None if the file does not say."""
     sink: SinkOptions = field(default_factory=SinkOptions)
     options: Options = field(default_factory=Options)
+    live: Live = field(default_factory=Live)
+    limits: ClientLimits = DEFAULT_LIMITS
 
     def check(self) -> Configuration:
         """Hold source and subscriptions against topics and overlay; the configuration itself, if all is well."""
@@ -163,6 +187,8 @@ def load_configuration(file: Path) -> Configuration:
         sink=_sink(whole, folder),
         options=_options(whole, folder),
         history=_history(whole),
+        live=_live(whole),
+        limits=_limits(whole),
     )
     whole.done()
     return configuration.check()
@@ -406,6 +432,28 @@ def _options(whole: Section, folder: Path) -> Options:
     return options
 
 
+def _live(whole: Section) -> Live:
+    section = whole.table("live")
+    if section is None:
+        return Live()
+    live = Live(
+        durability=section.choice("durability", DURABILITIES, "process"),
+        client_lease=_duration(section, "client_lease", "30 seconds", least_us=1_000),
+        client_retention=_duration(section, "client_retention", "7 days", least_us=1_000),
+    )
+    section.done()
+    return live
+
+
+def _limits(whole: Section) -> ClientLimits:
+    section = whole.table("limits")
+    if section is None:
+        return DEFAULT_LIMITS
+    given = {name: section.number(name, default, least=1) for name, default in asdict(DEFAULT_LIMITS).items()}
+    section.done()
+    return ClientLimits(**given)  # type: ignore[arg-type]
+
+
 def _cost(section: Section) -> Cost:
     weights = section.table("cost")
     if weights is None:
@@ -415,13 +463,13 @@ def _cost(section: Section) -> Cost:
     return Cost(**found)
 
 
-def _duration(section: Section, key: str, default: str) -> str:
+def _duration(section: Section, key: str, default: str, *, least_us: int = 0) -> str:
     value = section.text(key, default) or default
     try:
         given_us = duration_us(value)
     except CatchmentError:
         given_us = -1
-    if given_us < 0:
+    if given_us < least_us:
         extra = f', or "{AVAILABLE_NOW}"' if key == "trigger" else ', or "never"' if key == "idle_after" else ""
         section.refuse(key, f'a duration, as in "10 seconds"{extra}')
     return value

@@ -34,7 +34,14 @@ class GuardedServer:
     """A server whose users are those of a file, and change with it."""
 
     def __init__(
-        self, folder: Path, file: Path, keys: Path, certificates: Certificates | None, ca: Path | None
+        self,
+        folder: Path,
+        file: Path,
+        keys: Path,
+        certificates: Certificates | None,
+        ca: Path | None,
+        *,
+        durability: str = "process",
     ) -> None:
         if not file.exists():
             raise ConfigurationError(f"there is no {file}; accepted is a file that `catchment access add` has written")
@@ -47,7 +54,7 @@ class GuardedServer:
         self.of_brokers = Credentials(key=keys / "broker", ca=ca)
         self.of_operator = Credentials(key=keys / "operator", ca=ca)
         self._access = self._with_own()
-        self.server = Server(folder, access=self._access, certificates=certificates)
+        self.server = Server(folder, access=self._access, certificates=certificates, durability=durability)
 
     def _with_own(self) -> Access:
         given = Access.read(self._file).users

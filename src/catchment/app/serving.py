@@ -34,7 +34,7 @@ from catchment.transport.leases import LeaseLostError
 from catchment.transport.permissions import Certificates
 from catchment.transport.publishing import PublishedRows
 from catchment.transport.rows import event_of_line, shown_row
-from catchment.transport.running import LiveBroker, LiveOptions
+from catchment.transport.running import LiveBroker
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 
@@ -67,7 +67,17 @@ def described(job: Configuration) -> Description:
     history = job.history
     if history is None and any(one.plane == "spark" for one in job.subscriptions):
         history = Kept(keep_us=duration_us(KEPT))
-    return Description.of(job.overlay or Overlay.single("b0"), job.topics, how, gateway, history)
+    return Description.of(
+        job.overlay or Overlay.single("b0"),
+        job.topics,
+        how,
+        gateway,
+        history,
+        durability=job.live.durability,
+        limits=job.limits,
+        client_lease_us=duration_us(job.live.client_lease),
+        client_retention_us=duration_us(job.live.client_retention),
+    )
 
 
 async def stored_description(url: str, described: Description | None, credentials: Credentials) -> Description:
@@ -97,7 +107,7 @@ async def run_brokers(
             described.settings,
             described.advice,
             url,
-            options=LiveOptions(history=described.history),
+            options=described.options,
             credentials=credentials,
             report=_prefixed(report, name),
         )
@@ -130,9 +140,19 @@ def broker_forever(
 
     async def run() -> None:
         found = await stored_description(url, described(job) if job is not None else None, credentials)
+        _tell_durability(url, found, report)
         await run_brokers([name], url, found, credentials, report)
 
     asyncio.run(run())
+
+
+def _tell_durability(url: str, found: Description, report: Report) -> None:
+    """Say what somebody else's server has to be told: a client cannot see how it syncs."""
+    if found.durability == "disk":
+        report(
+            f"durability is 'disk': the server at {url} must run with `sync_interval: always`; it does not tell its "
+            "clients whether it does, and without it what is acknowledged survives processes, not the machine"
+        )
 
 
 def _brokers_process(names: Sequence[str], url: str, described: Description, credentials: Credentials) -> None:
@@ -212,13 +232,17 @@ def up(
             place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-")))
             if access is not None:
                 keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-keys-")))
-                guarded = GuardedServer(place, access, keys, certificates, credentials.ca)
+                guarded = GuardedServer(place, access, keys, certificates, credentials.ca, durability=found.durability)
                 of_brokers, of_clients = guarded.of_brokers, guarded.of_operator
                 url = stack.enter_context(guarded.server).url
                 asyncio.run(guarded.store(url))
             else:
-                server = stack.enter_context(Server(place, certificates=certificates, mqtt_port=ports.mqtt))
+                server = stack.enter_context(
+                    Server(place, certificates=certificates, durability=found.durability, mqtt_port=ports.mqtt)
+                )
                 url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
+        else:
+            _tell_durability(url, found, report)
         asyncio.run(stored_description(url, found, of_clients))
         fleet = _Fleet(groups, url, found, of_brokers)
         stack.callback(fleet.stop)

@@ -59,7 +59,7 @@ from catchment.broker.inputs import (
     add_traffic,
 )
 from catchment.broker.joining import Joined, JoinedMessage
-from catchment.broker.limits import require_name, shortened
+from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits, require_name, shortened
 from catchment.broker.peers import HERE, HISTORY, Peer
 from catchment.broker.rights import losers
 from catchment.broker.routing import Before, Matched, Routes, RowNumbers, combined, rising
@@ -94,6 +94,7 @@ class Settings:
     """Whether what crosses links is added up."""
     remembered_max: int = 12_000_000
     """Ids that clients supply, remembered against repetition: 100,000 a second for as long as they count."""
+    limits: ClientLimits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         if self.forwarding not in ("advertised", "flooded"):
@@ -268,6 +269,10 @@ class Broker:
             # The link goes on behind it, or nothing that this sender says would ever be heard again.
             self.counters["frames that do not decode"] += 1
             return Outcome("refused", str(error))
+        if sender in self.clients:
+            reason = requests.refuse_too_large(self, messages, sender, len(data))
+            if reason:
+                return Outcome("refused", reason)
         reasons = [self.hear(message, sender) for message in messages]
         failed = next((reason for reason in reasons if reason), None)
         return TAKEN if failed is None else Outcome("refused", failed)
@@ -409,10 +414,10 @@ class Broker:
         return TAKEN
 
     def _park(self, item: Parked) -> Outcome:
-        peer = self._client(item.client)
+        peer = self._client(item.client, item.incarnation)
         if peer.is_parked:
             return Outcome("repeated", f"client {item.client!r} is parked already")
-        peer.is_parked = True
+        peer.is_parked, peer.parked_us = True, self.now_us
         self.weaver.happened("on_client_parked", item.client)
         return TAKEN
 
@@ -422,19 +427,20 @@ class Broker:
             raise ConfigurationError(f"client {item.client!r} does not belong to {item.owner!r}")
         if not peer.is_parked:
             raise ConfigurationError(f"client {item.client!r} is not parked; accepted are clients that are")
-        if item.incarnation <= peer.incarnation:
+        if item.incarnation < peer.incarnation:
             raise ConfigurationError(
-                f"client {item.client!r} was in its life {peer.incarnation}; accepted are later ones"
+                f"client {item.client!r} was in its life {peer.incarnation}; accepted are that and later ones"
             )
         peer.is_parked = False
-        peer.begin(item.incarnation)
-        # Whoever it is now knows none of the schemas that were named before.
-        peer.writer = FrameWriter()
+        if item.incarnation > peer.incarnation:
+            peer.begin(item.incarnation)
+            # Whoever it is now knows none of the schemas that were named before.
+            peer.writer = FrameWriter()
         self.weaver.happened("on_client_resumed", item.client)
         return TAKEN
 
     def _detach(self, item: Detached) -> Outcome:
-        self._client(item.client)
+        self._client(item.client, item.incarnation)
         self.drop_client(item.client)
         self.weaver.happened("on_client_detached", item.client)
         return TAKEN
@@ -471,10 +477,15 @@ class Broker:
             self.send(client, m.Dropped(0, reason))
         return TAKEN
 
-    def _client(self, name: str) -> Peer:
+    def _client(self, name: str, incarnation: int = 0) -> Peer:
+        """A client that is there, in a certain life if one is given."""
         if name not in self.clients or name.startswith(OWN):
             known = ", ".join(sorted(one for one in self.clients if not one.startswith(OWN))) or "none"
             raise ConfigurationError(f"no client {name!r} is at broker {self.name!r}; there are {known}")
+        if incarnation not in (0, self.peers[name].incarnation):
+            raise ConfigurationError(
+                f"client {name!r} is in its life {self.peers[name].incarnation}; accepted is that, not {incarnation}"
+            )
         return self.peers[name]
 
     def _neighbour_begins(self, neighbour: str, incarnation: int) -> None:

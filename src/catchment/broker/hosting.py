@@ -17,6 +17,7 @@ Rule 5: what a peer does not take waits in its outbox, whose size is limited. A 
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +29,14 @@ from catchment.broker.broker import Broker
 from catchment.broker.inputs import Attached, Input, Item, Overrun, Room, Send, Step
 from catchment.broker.memory import freeze
 from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
-from catchment.model.errors import CheckpointError, ConfigurationError
+from catchment.model.errors import CheckpointError, ConfigurationError, VersionError
 
 __all__ = ["Host", "Limits", "Log", "Mark", "Outbox", "Snapshots", "item_from_bytes", "item_to_bytes"]
 
 
 NOWHERE = -1
+MARK_VERSION = "v1"
+_MARK_VERSIONS = re.compile(r"v\d+")
 _items = msgspec.msgpack.Decoder(Item)
 
 
@@ -62,18 +65,25 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     def to_text(self) -> str:
         """In a form that fits into a header: ends as what each adds to the one before."""
         steps = (end - before for before, end in zip((0, *self.ends), self.ends, strict=False))
-        return f"{self.last} {self.covers} {'+'.join(map(str, steps))}"
+        return f"{MARK_VERSION} {self.last} {self.covers} {'+'.join(map(str, steps))}"
 
     @classmethod
     def from_text(cls, text: str) -> Mark:
-        """The mark that `to_text` was called of; anything else is a CheckpointError."""
-        last, _, rest = text.partition(" ")
+        """The mark that `to_text` was called of; anything else is a CheckpointError, another version a VersionError."""
+        version, _, rest = text.partition(" ")
+        if version != MARK_VERSION and _MARK_VERSIONS.fullmatch(version):
+            raise VersionError(f"a frame is marked in version {version}; accepted is {MARK_VERSION}")
+        last, _, rest = rest.partition(" ")
         covers, _, steps = rest.partition(" ")
         try:
+            if version != MARK_VERSION:
+                raise ValueError
             ends = accumulate(int(step) for step in steps.split("+")) if steps else ()
             return cls(int(last), int(covers), tuple(ends))
         except ValueError:
-            raise CheckpointError(f"a frame is marked {text[:80]!r}; accepted are two numbers, and ends") from None
+            raise CheckpointError(
+                f"a frame is marked {text[:80]!r}; accepted are {MARK_VERSION}, two numbers, and ends"
+            ) from None
 
 
 @dataclass(slots=True)

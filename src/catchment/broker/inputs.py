@@ -78,10 +78,12 @@ class Parked(_Item, frozen=True):
     """A client is away and will be back: what it wants is collected for it."""
 
     client: str
+    incarnation: int = 0
+    """The life that this is about; 0 for whichever it is in."""
 
 
 class Resumed(_Item, frozen=True):
-    """A client that was parked is back, in another life."""
+    """A client that was parked is back, in another life; or in the same, which was only thought to have ended."""
 
     client: str
     incarnation: int
@@ -92,6 +94,8 @@ class Detached(_Item, frozen=True):
     """A client has gone, and what it wanted and advertised with it."""
 
     client: str
+    incarnation: int = 0
+    """The life that this is about; 0 for whichever it is in."""
 
 
 class Overrun(_Item, frozen=True):

@@ -154,6 +154,8 @@ class Refused(_Message, frozen=True):
 
     request: int
     reason: str
+    retry_us: int = -1
+    """After how long the same request may be accepted; -1 if it never will be."""
 
     def __str__(self) -> str:
         return f"refused #{self.request}: {self.reason}"

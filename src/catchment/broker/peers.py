@@ -39,6 +39,11 @@ class Peer:
     is_parked: bool = False
     topics: dict[str, int] = field(default_factory=dict)
     """Of a client, what it advertises, and by which request."""
+    parked_us: int = 0
+    """Of a client that is parked: since when."""
+    subscription_count: int = 0
+    spent: int = 0
+    """Of a client: what its events have cost (`ClientLimits.spent`)."""
 
     def judge(self, envelope: Envelope) -> Outcome:
         """Whether a frame is the next one of the life that the peer is in."""
@@ -60,7 +65,7 @@ class Peer:
         return (
             self.incarnation, self.received, self.sent, dict(self.reader.schemas), self.writer.named,
             self.is_full, self.says_full, self.told_full, self.owner, self.is_durable, self.is_parked,
-            dict(self.topics),
+            dict(self.topics), self.parked_us, self.subscription_count, self.spent,
         )  # fmt: skip
 
     @classmethod

@@ -10,7 +10,7 @@ from catchment.broker.advice import OWN, KnownSubscription
 from catchment.broker.demands import Demand
 from catchment.broker.frames import require_sendable
 from catchment.broker.joining import JoinedMessage
-from catchment.broker.limits import require_name, require_sql, shortened
+from catchment.broker.limits import BusyError, require_name, require_sql, shortened
 from catchment.broker.peers import HERE
 from catchment.broker.rights import require_right
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "publish", "unsubscribe"]
 
 TIME_US_MAX = 2**62
+NO_ROOM_RETRY_US = 100_000
+"""When to try again where there is no room, though nobody knows when there will be."""
 
 
 def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], subscription: str = "") -> None:
@@ -35,9 +37,25 @@ def _answer(broker: Broker, client: str, request: int, act: Callable[[], None], 
             )
         act()
     except CatchmentError as error:
-        broker.send(client, m.Refused(request, shortened(str(error))))
+        broker.send(client, _refused(request, error))
         return
     broker.when_confirmed(client, m.Acknowledged(request), subscription)
+
+
+def _refused(request: int, error: CatchmentError) -> m.Refused:
+    return m.Refused(request, shortened(str(error)), error.retry_us if isinstance(error, BusyError) else -1)
+
+
+def refuse_too_large(broker: Broker, messages: Sequence[m.Message], client: str, size: int) -> str:
+    """Refuse all requests of a frame that is larger than a client's may be; why, or an empty text if it is not."""
+    try:
+        broker.settings.limits.require_request(client, size)
+    except CatchmentError as error:
+        for message in messages:
+            if (request := getattr(message, "request", None)) is not None:
+                broker.send(client, _refused(request, error))
+        return str(error)
+    return ""
 
 
 def _advertise_topic(broker: Broker, message: m.AdvertiseTopic, client: str) -> None:
@@ -46,6 +64,7 @@ def _advertise_topic(broker: Broker, message: m.AdvertiseTopic, client: str) -> 
         require_right(broker, client, "publish", message.topic)
         topics = broker.peers[client].topics
         if message.topic not in topics:
+            broker.settings.limits.require_topics(client, len(topics))
             topics[message.topic] = message.request
             broker.start_advertising(message.topic, client)
 
@@ -65,6 +84,7 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
     def act() -> None:
         if (client, message.name) in broker.subscribed:
             raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
+        broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
         query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
@@ -77,6 +97,7 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
             raise ConfigurationError(f"subscription {message.name!r} aggregates; accepted here are regular ones")
         broker.add_subscription(query.topic, demand, client, message.name, query.columns)
         broker.subscribed[client, message.name] = KnownSubscription(query.topic, message.sql)
+        broker.peers[client].subscription_count += 1
         broker.weaver.happened("on_subscribed", client, message.name, query)
 
     _answer(broker, client, message.request, act, message.name)
@@ -95,6 +116,7 @@ def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -
 def unsubscribe(broker: Broker, client: str, name: str) -> None:
     """Take a subscription out that is there."""
     topic, _ = broker.subscribed.pop((client, name))
+    broker.peers[client].subscription_count -= 1
     demand, _ = broker.routes(topic).subscriptions.get((client, name), (NO_EVENT, None))
     broker.remove_subscription(topic, demand, client, name)
     broker.weaver.happened("on_unsubscribed", client, name)
@@ -121,19 +143,19 @@ def _ask_advice(broker: Broker, message: m.AskAdvice, client: str) -> None:
 
 def publish(broker: Broker, topic: str, parts: Sequence[JoinedMessage]) -> None:
     """Accept the events of clients, answer each request, and forward what is new and in time."""
-    refused: dict[int, str] = {}
-    reasons: dict[str, str | None] = {}
+    refused: dict[int, CatchmentError] = {}
+    reasons: dict[str, CatchmentError | None] = {}
     asked = []
     for number, one in enumerate(parts):
         if one.sender not in reasons:
             reasons[one.sender] = _refusal(broker, topic, one.sender)
-        reason = reasons[one.sender]
+        reason = reasons[one.sender] or _too_many(broker, one)
         if reason is None:
             asked.append(number)
         else:
             refused[number] = reason
     accepted = broker.ingress.accept(topic, [(parts[n].message.events, parts[n].at_us) for n in asked])
-    refused |= {asked[place]: str(error) for place, error in accepted.errors.items()}
+    refused |= {asked[place]: error for place, error in accepted.errors.items()}
     events, late = broker.weaver.admit(topic, accepted.events, accepted.owners)
     dropped: dict[int, list[str]] = {}
     for row in late:
@@ -142,21 +164,35 @@ def publish(broker: Broker, topic: str, parts: Sequence[JoinedMessage]) -> None:
         assert isinstance(one.message, m.PublishEvents)
         request = one.message.request
         if number in refused:
-            broker.send(one.sender, m.Refused(request, shortened(refused[number])))
+            broker.send(one.sender, _refused(request, refused[number]))
         else:
             broker.send(one.sender, m.Acknowledged(request, tuple(dropped.get(number, ()))))
     if events.num_rows:
         broker.forward(topic, events, HERE)
 
 
-def _refusal(broker: Broker, topic: str, client: str) -> str | None:
+def _refusal(broker: Broker, topic: str, client: str) -> CatchmentError | None:
     """Why a client may not publish now, if it may not."""
     try:
         _require_publisher(broker, topic, client)
         if not broker.has_room and not client.startswith(OWN):
-            raise ConfigurationError(f"there is no room for more events beyond broker {broker.name!r}; try again later")
+            raise BusyError(
+                f"there is no room for more events beyond broker {broker.name!r}; try again later", NO_ROOM_RETRY_US
+            )
     except CatchmentError as error:
-        return str(error)
+        return error
+    return None
+
+
+def _too_many(broker: Broker, one: JoinedMessage) -> CatchmentError | None:
+    """Count the events of a request against what its client may publish; why they are too many, if they are."""
+    if one.sender.startswith(OWN):
+        return None
+    peer, rows = broker.peers[one.sender], one.message.events.num_rows
+    try:
+        peer.spent = broker.settings.limits.spent(one.sender, peer.spent, rows, one.at_us)
+    except CatchmentError as error:
+        return error
     return None
 
 

@@ -21,7 +21,7 @@ from catchment.model.errors import CheckpointError
 
 __all__ = ["FORMAT", "IdRange", "PieceHead", "SnapshotPiece", "require_whole"]
 
-FORMAT = 5
+FORMAT = 6
 _MAGIC = b"CSNP"
 _PREFIX = struct.Struct(">4sH32sI")
 _CHECKED_FROM = _PREFIX.size - 4

@@ -10,6 +10,7 @@
     ├── OverlayError           a broker or link that is not there, or an overlay in pieces
     ├── ConfigurationError     a TOML file, option or environment that says something impossible
     ├── CheckpointError        a checkpoint that belongs to another job
+    │   └── VersionError       something that another version of Catchment has stored
     └── TransportError         a server that is out of reach, refuses, or lacks what was stored there
 
 Each message names what was given and says what is accepted.
@@ -27,6 +28,7 @@ __all__ = [
     "SchemaError",
     "SubscriptionError",
     "TransportError",
+    "VersionError",
     "require_type",
 ]
 
@@ -69,6 +71,10 @@ class ConfigurationError(CatchmentError):
 
 class CheckpointError(CatchmentError):
     """A checkpoint written by another job."""
+
+
+class VersionError(CheckpointError):
+    """Something that another version of Catchment has stored, and that this one must neither read nor delete."""
 
 
 class TransportError(CatchmentError):

@@ -8,6 +8,7 @@ running      a broker's process, from life to life; life: recovery and steps on 
 recovery     what must be there when a life begins; records: where steps have ended
 outlets      where frames go; deliveries: the streams of clients
 history      what brokers have accepted, to be read from any point
+presence     which clients are alive
 notices      what the process tells its broker: room, timers
 purging      when a snapshot is due, and what it makes useless; snapshots: its pieces
 leases       which process is a broker; marks: what is stored with each frame

@@ -132,7 +132,7 @@ class Answering:
         state = None if delivery is None else await self._streams.state(delivery.stream)
         if delivery is None or state is None:
             return Refusal(f"client {client!r} has gone meanwhile", is_passing=True)
-        return Came(delivery.attached, await self._confirmed(client, delivery.attached), state.bytes_max)
+        return Came(delivery.attached, await self._confirmed(client, delivery.attached), delivery.bytes_max)
 
     async def _is_resumed(self, user: str, client: str, asked: Come) -> bool:
         # Its life before may have vanished without a word.

@@ -44,7 +44,11 @@ PAUSE_S = 0.05
 
 
 class RequestRefusedError(CatchmentError):
-    """The broker refuses a request, and says why."""
+    """The broker refuses a request, and says why; after `retry_s` it may accept the same one, unless that is None."""
+
+    def __init__(self, reason: str, retry_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_s = retry_s
 
 
 class ClientDroppedError(TransportError):
@@ -87,7 +91,7 @@ class Came(msgspec.Struct, frozen=True, tag=True):
     confirmed: int
     """The position in its outbox up to which an earlier life has confirmed."""
     bytes_max: int
-    """What its outbox holds; -1 if there is no limit."""
+    """How much may wait in its outbox."""
 
 
 class Delivering(msgspec.Struct, frozen=True, tag=True):

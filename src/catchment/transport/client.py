@@ -47,8 +47,9 @@ from catchment.transport.description import Description
 from catchment.transport.gathering import Gathering, Receipt, Wait
 from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked
-from catchment.transport.names import client_name, client_subject, confirm_subject, deliver_subject
+from catchment.transport.names import alive_subject, client_name, client_subject, confirm_subject, deliver_subject
 from catchment.transport.past import Past
+from catchment.transport.presence import BEATS
 from catchment.transport.rows import batches_of
 from catchment.transport.sending import Sending
 from catchment.transport.subscriptions import Content, Subscription
@@ -92,6 +93,7 @@ class Client:
         """Whether a frame has come that no earlier life had confirmed."""
         self._failure: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._is_closing = False
         self._informed: dict[str, list[Any]] = {}
         """By advice, what it has said since it was asked."""
@@ -118,13 +120,22 @@ class Client:
                 self._session, client_subject(self.broker, self.full_name), self._connection,
                 failed=self._end,
             )  # fmt: skip
-            self._gathering = Gathering(self._sending, self._schema)
+            self._gathering = Gathering(self._sending, self._schema, self.description.durability)
             arrivals = await self._arrivals()
         except BaseException:
             await self._connection.close()
             raise
         self._task = asyncio.create_task(self._run(arrivals))
+        self._beating = asyncio.create_task(self._say_alive())
         return self
+
+    async def _say_alive(self) -> None:
+        """Give the broker a sign of life, again and again."""
+        subject, life = alive_subject(self.broker, self.full_name), str(self._session.incarnation).encode()
+        while True:
+            if not self._connection.is_lost:
+                self._connection.publish(subject, life)
+            await asyncio.sleep(self.description.client_lease_us / BEATS / 1e6)
 
     async def _connected(self) -> Connection:
         return await open_connection(self.url, f"client {self.name}", self._credentials)
@@ -160,9 +171,10 @@ class Client:
     async def close(self) -> None:
         """Go: a durable client will be back, and what it wants is collected; of any other nothing is left."""
         self._is_closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in (self._task, self._beating):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self._end(ConnectionLostError("the client is closed"))
         self._taking.stop()
         if self._connection.is_lost:

@@ -13,10 +13,12 @@ from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import input_stream
 
-__all__ = ["LifeContext", "LiveOptions", "Tasks"]
+__all__ = ["CLIENT_LEASE_US", "CLIENT_RETENTION_US", "LifeContext", "LiveOptions", "Tasks"]
 
 LIMITS = Limits(client_bytes_max=256_000_000)
 """What waits is in files, not in memory."""
+CLIENT_LEASE_US = 30_000_000
+CLIENT_RETENTION_US = 7 * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +32,23 @@ class LiveOptions:
     snapshot_every_s: float = 10.0
     snapshot_inputs_max: int = 20_000
     """Inputs after which a snapshot is due in any case."""
+    snapshot_bytes_max: int = 64_000_000
+    """Bytes of inputs after which it is due as well: so much more than what waits is in the server's store."""
     recorded_every: int = 32
     """Steps after which their ends are stored by themselves; until then every frame carries them."""
     limits: Limits = LIMITS
     history: Kept | None = None
     """What the broker keeps of what it accepts, if it keeps any."""
+    client_lease_us: int = CLIENT_LEASE_US
+    """How long a client that says nothing is taken for alive; then it is parked if it is durable, else gone."""
+    client_retention_us: int = CLIENT_RETENTION_US
+    """How long a durable client may be away before it is gone as well."""
 
     def __post_init__(self) -> None:
-        for name in ("step_inputs_max", "step_bytes_max", "frames_ahead_max", "snapshot_inputs_max", "recorded_every"):
+        for name in (
+            "step_inputs_max", "step_bytes_max", "frames_ahead_max", "snapshot_inputs_max", "snapshot_bytes_max",
+            "recorded_every", "client_lease_us", "client_retention_us",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; accepted are numbers from 1 on")
 

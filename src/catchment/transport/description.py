@@ -6,6 +6,7 @@ Rule 1: an overlay has one description. A broker that was told another one does 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -14,16 +15,19 @@ from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.history import History
+from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
 from catchment.model.errors import ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
 from catchment.overlay.placement import MESSAGES, Cost
 from catchment.transport.buckets import Bucket
+from catchment.transport.context import CLIENT_LEASE_US, CLIENT_RETENTION_US, LiveOptions
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream, WrongPositionError
 
-__all__ = ["Description"]
+__all__ = ["DURABILITIES", "Description"]
 
+DURABILITIES = ("process", "disk")
 BUCKET, KEY = "catchment_overlay", "description"
 
 
@@ -44,6 +48,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     history_keep_us: int = 0
     """How far the histories of brokers reach back; 0 if there are none."""
     history_bytes_max: int = -1
+    durability: str = "process"
+    """What an acknowledged event survives: the crash of any process, or with "disk" of the machine as well."""
+    limits: ClientLimits = DEFAULT_LIMITS
+    client_lease_us: int = CLIENT_LEASE_US
+    client_retention_us: int = CLIENT_RETENTION_US
+
+    def __post_init__(self) -> None:
+        if self.durability not in DURABILITIES:
+            raise ConfigurationError(f"durability is {self.durability!r}; accepted are {' and '.join(DURABILITIES)}")
 
     @classmethod
     def of(
@@ -53,7 +66,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         how: AggregationOptions,
         gateway: GatewayOptions | None = None,
         history: Kept | None = None,
+        **more: Any,
     ) -> Description:
+        """`more` has the other fields, as they are named here."""
         if not isinstance(how.placement, str):
             raise ConfigurationError(f"placement is {how.placement!r}; accepted is the name of one")
         return cls(
@@ -69,6 +84,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             gateway_lease_us=(gateway or GatewayOptions()).lease_us,
             history_keep_us=0 if history is None else history.keep_us,
             history_bytes_max=-1 if history is None else history.bytes_max,
+            **more,
         )
 
     @property
@@ -81,7 +97,16 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> Settings:
-        return Settings(schemas=self.schemas)
+        return Settings(schemas=self.schemas, limits=self.limits)
+
+    @property
+    def options(self) -> LiveOptions:
+        """How the process of a broker behaves."""
+        return LiveOptions(
+            client_lease_us=self.client_lease_us,
+            client_retention_us=self.client_retention_us,
+            history=self.history,
+        )
 
     @property
     def history(self) -> Kept | None:

@@ -24,8 +24,9 @@ from catchment.transport.sending import Sending
 __all__ = ["Gathering", "Receipt", "Wait"]
 
 Wait = Literal["acknowledged", "stored"]
-FRAMES_AHEAD_MAX = 8
-"""Frames that are not stored yet, beyond which single events are gathered."""
+FRAMES_AHEAD_MAX = {"process": 8, "disk": 1}
+"""Frames that are not stored yet, beyond which single events are gathered. Where each is synced, what comes meanwhile
+is the next one: a group commit."""
 GATHERED_MAX = 5_000
 
 
@@ -52,7 +53,8 @@ class _Single:
 class Gathering:
     """Events by topic that wait to be sent."""
 
-    def __init__(self, sending: Sending, schema: Callable[[str], Schema]) -> None:
+    def __init__(self, sending: Sending, schema: Callable[[str], Schema], durability: str) -> None:
+        self._frames_max = FRAMES_AHEAD_MAX[durability]
         self._sending, self._schema = sending, schema
         sending.on_stored = self.flush_soon
         self._waiting: dict[str, list[_Single]] = {}
@@ -85,7 +87,7 @@ class Gathering:
 
     def flush_soon(self) -> None:
         """Send what is gathered in the next turn of the event loop, unless too much is on its way."""
-        if self._waiting and not self._is_flushing and self._sending.frames_waiting < FRAMES_AHEAD_MAX:
+        if self._waiting and not self._is_flushing and self._sending.frames_waiting < self._frames_max:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -120,7 +122,7 @@ class Gathering:
         self, topic: str, singles: list[_Single], batch: pa.RecordBatch, answer: asyncio.Future[m.Acknowledged]
     ) -> None:
         error = answer.exception()
-        if isinstance(error, RequestRefusedError) and len(singles) > 1 and "there is no room" not in str(error):
+        if isinstance(error, RequestRefusedError) and len(singles) > 1 and error.retry_s is None:
             self._publish_halves(topic, singles)
             return
         late = {} if error is not None else _late(batch, answer.result().dropped)

@@ -20,7 +20,7 @@ from catchment.broker.hosting import Host, Outbox
 from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Woken
 from catchment.broker.peers import HISTORY
 from catchment.broker.store import StoreRequest
-from catchment.model.errors import CatchmentError
+from catchment.model.errors import CatchmentError, VersionError
 from catchment.transport.answering import Answering
 from catchment.transport.buckets import Bucket, apply_request
 from catchment.transport.context import LifeContext
@@ -35,6 +35,7 @@ from catchment.transport.names import history_stream, history_subject, input_str
 from catchment.transport.notices import Notices, RoomWatch, Timer
 from catchment.transport.outlets import Delivery, Link
 from catchment.transport.posting import PostOutcomes
+from catchment.transport.presence import Presence
 from catchment.transport.purging import SnapshotSchedule
 from catchment.transport.records import StepRecords
 from catchment.transport.recovery import STORE, brought_back, open_streams, require_nothing_lost
@@ -67,6 +68,7 @@ class Life:
         self._notices = Notices(context)
         self._room, self._timer = RoomWatch(context, self._notices), Timer(context, self._notices)
         self._deliveries = Deliveries(context, self._outboxes, self._records, self._notices)
+        self._presence = Presence(context, self._notices, self._timer.now_us)
         self._pieces = SnapshotStore(self._streams, context.name)
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
         self._answering = Answering(context, self._deliveries, lambda: self._host.broker.peers)
@@ -141,6 +143,7 @@ class Life:
             # From now on, a stream that is gone is known to be.
             await self._snapshots.write_now(self._host)
         self._room.tell(is_full=False)
+        self._presence.start(broker)
         return reader
 
     async def _fence_links(self) -> None:
@@ -204,6 +207,8 @@ class Life:
         context = self._context
         try:
             sender, item = input_of(context.name, stored)
+        except VersionError:
+            raise
         except CatchmentError as error:
             context.report(f"leaves out message {stored.position} of {stored.subject}: {error}")
             if stored.subject.startswith(link_subject(context.name, "")):
@@ -220,6 +225,7 @@ class Life:
         at("read")
         self._timer.heard(entries[-1].at_us)
         self._room.heard(entries)
+        self._snapshots.heard(entries)
         by_position = {one.position: one for one in entries}
         inputs = [found for one in entries if (found := self._input(one)) is not None]
         if not inputs:
@@ -254,13 +260,13 @@ class Life:
         self._posts.settle(inputs, entries, step, self._host.broker)
         for request in step.requests:
             self._tasks.begin(self._ask_store(request))
-        is_woken = any(isinstance(one.item, Woken) for one in inputs)
-        self._timer.set(step.timer_us, self._host.broker.now_us, is_woken=is_woken)
+        woken = [one.at_us for one in inputs if isinstance(one.item, Woken)]
+        self._timer.set(step.timer_us, woken_us=woken[-1] if woken else None)
 
     async def _forget_history(self, kept: Kept) -> None:
         """Drop what is older than the history reaches back, as long as this life lasts; its newest message stays."""
         while True:
-            oldest_us, newest = self._timer.now_us - kept.keep_us, self._links[HISTORY].position
+            oldest_us, newest = self._timer.now_us() - kept.keep_us, self._links[HISTORY].position
             await forget_old(self._streams, self._context.name, oldest_us, newest)
             await asyncio.sleep(kept.look_every_s)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from catchment.broker.hosting import Mark
-from catchment.model.errors import CheckpointError
+from catchment.model.errors import CheckpointError, VersionError
 from catchment.transport.jetstream import JetStream, Stored
 
 __all__ = ["MARK", "Report", "is_marked", "mark_of", "newest_marked"]
@@ -40,6 +40,8 @@ async def newest_marked(streams: JetStream, stream: str, subject: str, report: R
     while (newest := await streams.last(stream, subject)) is not None:
         try:
             return mark_of(newest), newest.position
+        except VersionError:
+            raise
         except CheckpointError as error:
             report(f"drops what does not belong there: {error}")
             await streams.drop(stream, newest.position)

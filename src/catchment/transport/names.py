@@ -15,6 +15,7 @@ Subjects of brokers and operators only:
 Subjects of a client, each with the user that the server lets publish or subscribe there:
 
     catchment.client.<broker>.<user>.<name>     frames of a client, and its going: in the broker's input stream too
+    catchment.alive.<broker>.<user>.<name>      a sign of life, stored nowhere
     catchment.pub.<broker>.<topic>              what foreign publishers post, in the broker's input stream too
     catchment.confirm.<broker>.<user>.<name>    how far the client has taken what was delivered
     catchment.ask.<broker>.<user>               requests to a broker's process (`asking.py`)
@@ -38,6 +39,7 @@ __all__ = [
     "ANYONE",
     "CONFIRMED",
     "ROOT",
+    "alive_subject",
     "ask_subject",
     "client_name",
     "client_of",
@@ -191,6 +193,10 @@ def snapshot_subject(broker: str, kind: str) -> str:
 
 def client_subject(broker: str, client: str) -> str:
     return f"{ROOT}.client.{_or_any(broker)}.{_client_tokens(client)}"
+
+
+def alive_subject(broker: str, client: str) -> str:
+    return f"{ROOT}.alive.{_or_any(broker)}.{_client_tokens(client)}"
 
 
 def confirm_subject(broker: str, client: str) -> str:

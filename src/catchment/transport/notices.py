@@ -99,7 +99,6 @@ class Timer:
         self._ahead_us = time.time_ns() // 1_000 - _clock_us()
         """By how much the server's clock is ahead of this process's own, which begins anywhere."""
 
-    @property
     def now_us(self) -> int:
         """About what the server's clock says."""
         return _clock_us() + self._ahead_us
@@ -108,11 +107,11 @@ class Timer:
         """Learn from a stamp how far the server's clock is."""
         self._ahead_us = max(self._ahead_us, at_us - _clock_us())
 
-    def set(self, due_us: int | None, now_us: int, *, is_woken: bool) -> None:
-        """Wake the broker when it wants to be; `now_us` is its own time, `is_woken` whether it was woken just now."""
-        if is_woken and due_us is not None and due_us == self._woken_for_us:
-            # It was woken too early: the server's clock is behind what it seemed to be.
-            self._ahead_us = now_us - _clock_us()
+    def set(self, due_us: int | None, *, woken_us: int | None = None) -> None:
+        """Wake the broker when it wants to be; `woken_us` is the stamp by which it was woken just now, if it was."""
+        if woken_us is not None and due_us is not None and due_us == self._woken_for_us:
+            # It was woken too early: the server's clock is behind what it seemed to be, or was set back.
+            self._ahead_us = woken_us - _clock_us()
         elif due_us == self._due_us:
             return
         self.cancel()

@@ -6,16 +6,18 @@ Rule 2: before a process takes over it stores an empty message, a fence, behind 
         stream, with that frame's mark. Its predecessor can store nothing behind it; what the marks say is final.
 Rule 3: the newest message of every outgoing stream stays there, whatever else is purged: its mark is needed after a
         crash.
-Rule 4: what a neighbour's stream does not take waits here; what a client's stream does not take is lost to the client,
-        which is told so and dropped.
+Rule 4: what a server whose store is full does not take waits here. What is more than may wait for a client is lost to
+        the client, which is told so and dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from catchment.broker.frames import opened
 from catchment.broker.hosting import Mark, Outbox
@@ -26,8 +28,10 @@ from catchment.transport.marks import MARK, Report, newest_marked
 from catchment.transport.names import outbox_stream, outbox_subject
 from catchment.transport.wire import Message
 
-__all__ = ["Delivery", "Link"]
+__all__ = ["BYTES_MAX", "Delivery", "Link"]
 
+BYTES_MAX = "bytes_max"
+"""What a client's stream says of how much may wait in it."""
 RETRY_S = 0.2
 """How long to wait for a server whose store is full."""
 
@@ -151,8 +155,19 @@ class Link(Outbox):
         self._on_stored()
 
 
+@dataclass(slots=True)
+class _Sent:
+    """A frame that is on its way into a client's stream."""
+
+    data: bytes
+    mark: Mark
+
+
 class Delivery(Outbox):
-    """Frames for a client. Nobody else writes to its stream, so that positions are known before they are stored."""
+    """Frames for a client. Nobody else writes to its stream, so that positions are known before they are stored.
+
+    How much may wait is counted here: a limit of the stream itself would reserve that much of the server's store.
+    """
 
     def __init__(
         self,
@@ -174,23 +189,39 @@ class Delivery(Outbox):
         self._all = outbox_subject(broker, client, "*")
         self._position = 0
         """Of the last message, once all that is under way is stored."""
-        self._under_way: deque[int] = deque()
-        """What the steps of frames cover that are not known to be stored."""
+        self._under_way: deque[_Sent] = deque()
+        """Frames that are not known to be stored."""
         self._changed = asyncio.Event()
         self._marks: deque[Mark] = deque()
+        self.bytes_max = 0
+        self._unconfirmed: deque[tuple[int, int]] = deque()
+        """Position and size of what is in the stream, or on its way, and not confirmed."""
+        self._unconfirmed_bytes = 0
+        self._found = 0
+        """The last position that was there when this process began: what is up to it is counted as one."""
         self._is_full = False
+        """More than may waits: the rest is missed."""
+        self._is_blocked = False
+        """The server's store is full: what it did not take is sent again."""
+        self._is_clearing = False
         self._missed = 0
         self._purges = 0
-        self._clearing: asyncio.Task[None] | None = None
+        self._taken_back = 0
+        """How many of the frames that wait were under way when the server's store was full."""
+        self._task: asyncio.Task[None] | None = None
+        """Clears the stream, or waits for a server whose store is full."""
         self.attached = 0
         """The position of the input by which the client came."""
 
     async def create(self, attached: int, incarnation: int, bytes_max: int) -> None:
         """Begin an empty stream for a client that has come, with a fence as its first message."""
         await self._streams.delete(self.stream)
-        metadata = {"client": self.client, "attached": str(attached), "incarnation": str(incarnation)}
-        await self._streams.create(self.stream, [self._all], bytes_max=bytes_max, metadata=metadata)
-        self.attached, self._position = attached, 0
+        metadata = {
+            "client": self.client, "attached": str(attached), "incarnation": str(incarnation),
+            BYTES_MAX: str(bytes_max),
+        }  # fmt: skip
+        await self._streams.create(self.stream, [self._all], metadata=metadata)
+        self.attached, self._position, self.bytes_max = attached, 0, bytes_max
         mark = Mark(0, attached, self._ends_now())
         self._position = await self._streams.store(self._fence, b"", after=0, headers={MARK: mark.to_text()})
         self.last, self.covers = 0, attached
@@ -208,16 +239,16 @@ class Delivery(Outbox):
                 )
             except WrongPositionError:
                 continue
-            except FullError:
-                # Nothing fits behind it for its predecessor either, until the client has read.
-                self._position, self._is_full = state.last, True
             self.attached = int(state.metadata.get("attached", "0"))
+            self.bytes_max = int(state.metadata.get(BYTES_MAX, "0"))
+            self._found = state.last
+            self._count(state.last, state.size_bytes)
             self.last, self.covers, self.ends = mark.last, mark.covers, list(mark.ends)
             return True
 
     def stop(self) -> None:
-        if self._clearing is not None:
-            self._clearing.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def put(self, send: Send, ends: Iterable[int]) -> None:
         if send.first != 1 and send.first != self.last + 1:
@@ -236,28 +267,22 @@ class Delivery(Outbox):
         """Drop all that the client has not read: what comes next is the last that it hears."""
         self.frames.clear()
         self._marks.clear()
-        self._clearing = asyncio.create_task(self._clear())
+        self._is_clearing = True
+        self._begin(self._clear())
 
     def end_life(self) -> None:
         """Drop what waits here: the next life has a stream of its own."""
         self.frames.clear()
         self._marks.clear()
 
-    async def _clear(self) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self.stop()
+        self._task = asyncio.create_task(self._until_done(work))
+
+    async def _until_done(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            state = await self._streams.state(self.stream)
-            if state is not None:
-                # First make room for a fence, then leave nothing but that.
-                await self._streams.purge(self.stream, state.last)
-                mark, _ = await newest_marked(self._streams, self.stream, self._all, _keep_silent)
-                self._position = await self._streams.store(
-                    self._fence, b"", after=state.last, headers={MARK: mark.to_text()}
-                )
-                await self._streams.purge(self.stream, self._position)
-                self._is_full, self._missed = False, 0
-                self._under_way.clear()
-                self._purges += 1
-            self._clearing = None
+            await work
+            self._task = None
             self._send_waiting()
             self._changed.set()
         except asyncio.CancelledError:
@@ -265,37 +290,86 @@ class Delivery(Outbox):
         except BaseException as error:
             self._failed(error)
 
-    def _send_waiting(self) -> None:
-        if self._clearing is not None:
+    async def _clear(self) -> None:
+        state = await self._streams.state(self.stream)
+        if state is None:
             return
-        while self.frames:
+        # First make room for a fence, then leave nothing but that.
+        await self._streams.purge(self.stream, state.last)
+        mark, _ = await newest_marked(self._streams, self.stream, self._all, _keep_silent)
+        self._position = await self._streams.store(self._fence, b"", after=state.last, headers={MARK: mark.to_text()})
+        await self._streams.purge(self.stream, self._position)
+        self._is_full = self._is_blocked = self._is_clearing = False
+        self._missed = 0
+        self._under_way.clear()
+        self._unconfirmed.clear()
+        self._unconfirmed_bytes = 0
+        self._purges += 1
+
+    async def _wait_for_store(self) -> None:
+        """Wait for a server whose store is full, then send again what it did not take, in its order."""
+        while self._under_way:
+            self._changed.clear()
+            await self._changed.wait()
+        await asyncio.sleep(RETRY_S)
+        self._is_blocked = False
+
+    def _send_waiting(self) -> None:
+        while self.frames and self._task is None:
             data, mark = self.frames.popleft(), self._marks.popleft()
+            if self._unconfirmed_bytes > self.bytes_max:
+                self._is_full = True
             if self._is_full:
                 self._miss()
                 continue
-            subject = self._named if opened(data).schemas else self._frame
-            answer = self._streams.send(subject, data, after=self._position, headers={MARK: mark.to_text()})
-            self._position += 1
-            self._under_way.append(mark.covers)
-            answer.add_done_callback(partial(self._stored, self._purges))
+            self._send(_Sent(data, mark))
+
+    def _send(self, sent: _Sent) -> None:
+        subject = self._named if opened(sent.data).schemas else self._frame
+        headers = {MARK: sent.mark.to_text()}
+        answer = self._streams.send(subject, sent.data, after=self._position, headers=headers)
+        self._position += 1
+        self._count(self._position, len(sent.data) + len(subject) + len(headers[MARK]) + 60)
+        self._under_way.append(sent)
+        answer.add_done_callback(partial(self._stored, self._purges))
+
+    def _count(self, position: int, size: int) -> None:
+        self._unconfirmed.append((position, size))
+        self._unconfirmed_bytes += size
 
     def _stored(self, purges: int, answer: asyncio.Future[Message]) -> None:
         if purges != self._purges:
             return
-        self._under_way.popleft()
+        sent = self._under_way.popleft()
         self._changed.set()
-        if answer.cancelled() or self._is_full:
-            self._missed += self._is_full
+        if answer.cancelled() or self._is_clearing:
             return
         try:
             stored_position(answer.result())
         except FullError:
-            self._is_full = True
-            self._miss()
+            self._take_back(sent)
+        except WrongPositionError as error:
+            # Behind a frame that the server did not take, no other is at its position either.
+            if self._is_blocked:
+                self._take_back(sent)
+            else:
+                self._failed(error)
         except BaseException as error:
             self._failed(error)
         else:
             self._on_stored()
+
+    def _take_back(self, sent: _Sent) -> None:
+        if not self._is_blocked:
+            self._is_blocked = True
+            self._taken_back = 0
+            if self._task is None:
+                self._begin(self._wait_for_store())
+        self.frames.insert(self._taken_back, sent.data)
+        self._marks.insert(self._taken_back, sent.mark)
+        self._taken_back += 1
+        self._position -= 1
+        self._unconfirmed_bytes -= self._unconfirmed.pop()[1]
 
     def _miss(self) -> None:
         """Something does not fit: the client has not read for too long."""
@@ -305,12 +379,29 @@ class Delivery(Outbox):
 
     async def flushed(self, covers: int) -> None:
         """Wait until every frame of the steps up to a position is stored, or known not to fit."""
-        while (self._under_way and self._under_way[0] <= covers) or self._clearing is not None:
+        while self._is_waiting(covers):
             self._changed.clear()
             await self._changed.wait()
+
+    def _is_waiting(self, covers: int) -> bool:
+        first = self._under_way[0].mark if self._under_way else self._marks[0] if self._marks else None
+        return self._task is not None or (first is not None and first.covers <= covers)
 
     async def forget(self, confirmed: int) -> None:
         """Drop what the client has confirmed, but for frames that name schemas, and the newest message."""
         stored = self._position - len(self._under_way)
         for subject in (self._frame, self._fence):
             await self._streams.purge(self.stream, min(confirmed + 1, stored), subject)
+        while self._unconfirmed and self._unconfirmed[0][0] <= confirmed:
+            self._unconfirmed_bytes -= self._unconfirmed.popleft()[1]
+        if self._unconfirmed and self._unconfirmed[0][0] == self._found:
+            await self._measure_found()
+
+    async def _measure_found(self) -> None:
+        """Learn how much is left of what was there when this process began."""
+        state = await self._streams.state(self.stream)
+        if state is not None and self._unconfirmed and self._unconfirmed[0][0] == self._found:
+            later_bytes = self._unconfirmed_bytes - self._unconfirmed[0][1]
+            left_bytes = max(state.size_bytes - later_bytes, 0)
+            self._unconfirmed[0] = self._found, left_bytes
+            self._unconfirmed_bytes = later_bytes + left_bytes

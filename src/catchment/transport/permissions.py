@@ -16,6 +16,7 @@ from typing import Any
 from catchment.transport.access import BUCKET, Access, User
 from catchment.transport.names import (
     ROOT,
+    alive_subject,
     ask_subject,
     client_subject,
     confirm_subject,
@@ -28,7 +29,7 @@ __all__ = ["Certificates", "access_config", "tls_config"]
 
 BROKERS = "brokers"
 _EXPORTS = (
-    *({"service": f"{ROOT}.{kind}.>"} for kind in ("client", "confirm", "ask", "describe", "pub")),
+    *({"service": f"{ROOT}.{kind}.>"} for kind in ("client", "alive", "confirm", "ask", "describe", "pub")),
     {"service": "$JS.FC.>"},
     {"stream": f"{ROOT}.deliver.>"},
 )
@@ -81,6 +82,7 @@ def _account(name: str, user: User) -> dict[str, Any]:
     own, deliveries = f"{name}/*", f"{ROOT}.deliver.{token(name)}.>"
     services = [
         client_subject("*", own),
+        alive_subject("*", own),
         confirm_subject("*", own),
         ask_subject("*", name),
         describe_subject(name),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from catchment.broker.hosting import Host
 from catchment.transport.context import LifeContext
+from catchment.transport.jetstream import Stored
 from catchment.transport.names import input_subjects, link_subject
 from catchment.transport.notices import Notices
 from catchment.transport.outlets import Delivery, Link
@@ -37,6 +38,8 @@ class SnapshotSchedule:
         self._outlets = outlets
         self._writing: asyncio.Task[None] | None = None
         self._at_s, self._at_position = time.monotonic(), store.position
+        self._bytes = 0
+        """Of inputs since the last snapshot."""
         self._newest: dict[str, int] = {}
         """By neighbour, the position of its newest message."""
 
@@ -50,13 +53,18 @@ class SnapshotSchedule:
 
     def start_from(self, position: int) -> None:
         """Count from the snapshot that the broker was brought back from."""
-        self._at_s, self._at_position = time.monotonic(), position
+        self._at_s, self._at_position, self._bytes = time.monotonic(), position, 0
+
+    def heard(self, entries: Iterable[Stored]) -> None:
+        """Count inputs."""
+        self._bytes += sum(one.size_bytes for one in entries)
 
     def write_if_due(self, host: Host) -> None:
         options = self._context.options
         handled = host.position - self._at_position
         is_late = time.monotonic() - self._at_s > options.snapshot_every_s
-        if self._writing is None and handled and (is_late or handled >= options.snapshot_inputs_max):
+        are_many = handled >= options.snapshot_inputs_max or self._bytes >= options.snapshot_bytes_max
+        if self._writing is None and handled and (is_late or are_many):
             self._freeze(host)
             self._writing = self._context.tasks.begin(self._write(host))
 

@@ -106,7 +106,8 @@ class Sending:
         if request.answer.done():
             return
         if isinstance(message, m.Refused):
-            fail(request.answer, RequestRefusedError(message.reason))
+            retry_s = None if message.retry_us < 0 else message.retry_us / 1e6
+            fail(request.answer, RequestRefusedError(message.reason, retry_s))
         else:
             request.answer.set_result(message)
 

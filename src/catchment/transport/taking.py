@@ -31,7 +31,7 @@ class Taking:
         """The position of the last frame that was read."""
         self.confirmed = self._told = came.confirmed
         # Confirmed in time, what was taken never fills the outbox.
-        self._confirm_bytes = max(came.bytes_max // 8, 1) if came.bytes_max > 0 else CONFIRM_BYTES
+        self._confirm_bytes = max(min(came.bytes_max // 8, CONFIRM_BYTES), 1)
         self._read_bytes = 0
         """Since anything was last said to be confirmed."""
         self._untaken: dict[int, int] = {}
