@@ -486,3 +486,38 @@ def test_what_a_stopped_batch_raises_is_short_enough_for_spark_to_search(spark: 
         waiting.join(0.1)
     assert "java.lang.InterruptedException" in str(raised[0])
     assert len("".join(traceback.format_exception(raised[0]))) < 2_000
+
+
+def test_a_batch_that_runs_again_counts_silence_as_when_it_began(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    # Told of b1 alone, b2 is waited for as long as `idle_after` says: a batch that was cut off behind its sink must not
+    # close other windows when it runs again, or what it had handed over would be told twice.
+    source.publish(("a", 1), ("b", 14))
+    seen: list[tuple[int, int]] = []
+
+    def fail_once(results: BatchResults, batch: int) -> None:
+        seen.append((batch, results.notifications.count()))
+        if len(seen) == 1:
+            raise RuntimeError("cut off")
+
+    def begin(idle_after: str | None) -> Job:
+        return stream(
+            spark,
+            source.stream,
+            checkpoint=str(tmp_path / "checkpoint"),
+            subscriptions=[COUNT],
+            overlay=TWO_BROKERS,
+            sink=fail_once,
+            trigger="300 milliseconds",
+            idle_after=idle_after,
+        )
+
+    with pytest.raises(Exception, match="cut off"):
+        begin(None).await_termination(DEADLINE_S)
+    job = begin("1 hour")
+    try:
+        until(lambda: job.status()["batch"] >= 0, job)
+    finally:
+        job.stop()
+    assert seen[:2] == [(0, 1), (0, 1)]

@@ -149,13 +149,21 @@ class MicroBatches:
     def _run(self, publications: DataFrame, batch: int) -> None:
         if batch == self.last.batch:
             return  # all of it was done and told; only Spark does not know yet
-        pin = self.journal.pin(batch, self.journal.fresh_pin(batch, began_us=now_us(), resumed_us=self.resumed_us))
+        fresh = self.journal.fresh_pin(
+            batch,
+            began_us=now_us(),
+            resumed_us=self.resumed_us,
+            idle_after_us=self.idle_after_us,
+            whole_from_us=self.whole_from() if batch == 0 and self.whole_from is not None else None,
+        )
+        pin = self.journal.pin(batch, fresh)
         before = self.journal.ledger(batch - 1)
         self.journal.check_live(before)
         steps = before.steps
         if before.version < pin.version:
             known_us = () if before.latest_us is None else (before.latest_us + 1,)
-            since_us = max((*self._whole_from_us(steps), *known_us), default=None)
+            whole_us = steps[0].since_us if steps else pin.whole_from_us
+            since_us = max((*(() if whole_us is None else (whole_us,)), *known_us), default=None)
             steps = (*steps, Step(pin.version, batch, since_us))
         plan, sent_plan = self._plan(pin.version, Ledger(batch=batch, steps=steps))
         folder = f"batch={batch}"
@@ -167,7 +175,7 @@ class MicroBatches:
             pin,
             heard,
             lateness_us=self.lateness_us,
-            idle_after_us=self.idle_after_us,
+            idle_after_us=pin.idle_after_us,
             expected=self.overlay.brokers if self.overlay is not None else (),
         )
         watermark_us = moved.watermark_us
@@ -204,13 +212,6 @@ class MicroBatches:
             self.last = after
             self.progressed.notify_all()
         self._warn_of_drops(batch, heard, late)
-
-    def _whole_from_us(self, steps: tuple[Step, ...]) -> tuple[int, ...]:
-        """From when on the publications are whole, if not from the first: as the first batch was told."""
-        if steps:
-            return () if steps[0].since_us is None else (steps[0].since_us,)
-        found = None if self.whole_from is None else self.whole_from()
-        return () if found is None else (found,)
 
     def _warn_of_drops(self, batch: int, heard: dict[str, tuple[int, int]], late: dict[str, int]) -> None:
         """Name the brokers much of whose events were dropped, each once in a while."""

@@ -172,10 +172,19 @@ class Journal:
             if self.folder.exists(f"{kind}/batch={batch}"):
                 raise damaged(self.folder, f"pins/{batch:010d}", f"is missing, though {kind}/batch={batch} is there")
 
-    def fresh_pin(self, batch: int, *, began_us: int, resumed_us: int) -> Pin:
+    def fresh_pin(
+        self,
+        batch: int,
+        *,
+        began_us: int,
+        resumed_us: int,
+        idle_after_us: int | None = None,
+        whole_from_us: int | None = None,
+    ) -> Pin:
         """A pin for a batch that begins now."""
         self._sources = source_logs(self.folder, self._sources)
-        return Pin(self.version, began_us, resumed_us, offsets_of(self.folder, batch), self._sources)
+        offsets = offsets_of(self.folder, batch)
+        return Pin(self.version, began_us, resumed_us, offsets, self._sources, idle_after_us, whole_from_us)
 
     def pinned(self) -> int:
         """The last batch that was begun; -1 before the first."""

@@ -85,6 +85,10 @@ class Pin(msgspec.Struct, frozen=True):
     """The checksum of what Spark had noted down to read."""
     sources: tuple[KnownFile, ...] = ()
     """The files that the sources in Spark's checkpoint would start from."""
+    idle_after_us: int | None = None
+    """As the job was told when the batch began: another start may be told otherwise."""
+    whole_from_us: int | None = None
+    """Of the first batch: from when on the publications are whole; None is from the first."""
 
 
 class Clock(msgspec.Struct, frozen=True):
