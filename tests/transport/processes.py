@@ -16,6 +16,7 @@ from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
+from catchment.transport.reports import ReportLines
 from catchment.transport.running import LiveBroker, LiveOptions
 from catchment.transport.wire import ConnectionLostError, open_connection
 
@@ -51,9 +52,11 @@ def be_broker(
 ) -> None:
     """The main function of a broker's process."""
 
-    def report(line: str) -> None:
+    def write(line: str) -> None:
         with Path(log).open("a") as file:
-            file.write(f"{name} ({os.getpid()}) {line}\n")
+            file.write(f"{line}\n")
+
+    report = ReportLines(write, "text", name)
 
     has_lived = False
 

@@ -663,7 +663,7 @@ def test_the_commands_of_the_documentation_work_in_their_order(tmp_path: Path) -
                 assert server is not None
                 server.send_signal(signal.SIGHUP)
             elif words[1] == "up":
-                with started(*words[1:], cwd=tmp_path) as up:
+                with started(*words[1:], "--log", "text", cwd=tmp_path) as up:
                     assert "2 brokers run at" in line_with(up.stderr, "2 brokers run at")
                 assert up.returncode == 0
             elif words[1] == "broker":
@@ -701,7 +701,9 @@ def test_an_overlay_follows_its_file_of_users(tmp_path: Path) -> None:
     (tmp_path / "overlay.toml").write_text(TOML)
     for name in ("ann", "bob"):
         assert command(tmp_path, "access", "add", name, "--role", "publisher", "--topic", "traffic").returncode == 0
-    with started("up", "overlay.toml", "--access", "access.json", "--processes", "1", cwd=tmp_path) as up:
+    with started(
+        "up", "overlay.toml", "--access", "access.json", "--processes", "1", "--log", "text", cwd=tmp_path
+    ) as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
 
         minutes = itertools.count()
@@ -716,10 +718,10 @@ def test_an_overlay_follows_its_file_of_users(tmp_path: Path) -> None:
         assert "published 1" in publish("ann").stderr
         assert json.loads(line_with(up.stdout, "slow"))["value"] == 50.0
         assert command(tmp_path, "access", "remove", "ann").returncode == 0
-        assert line_with(up.stderr, "1 users, as access.json says now")
+        assert line_with(up.stderr, "users are as the file says now: file access.json, users 1")
         assert "does not know the key" in publish("ann").stderr
         assert "published 1" in publish("bob").stderr
         (tmp_path / "access.json").write_text("nonsense")
-        assert line_with(up.stderr, "users stay as they were: access.json is no table of users")
+        assert line_with(up.stderr, "users stay as they were: reason access.json is no table of users")
         assert "published 1" in publish("bob").stderr
     assert up.returncode == 0
