@@ -17,7 +17,7 @@ from rich.console import Console
 
 from catchment.app.access import access
 from catchment.app.failures import reported
-from catchment.app.operating import overlay, subscriptions
+from catchment.app.operating import overlay, subscriptions, topics
 from catchment.app.options import CaOption, CertificateOption, JsonOption, KeyOption, ServerOption, credentials_of
 from catchment.app.printing import print_json, print_rows, print_warnings
 
@@ -39,6 +39,7 @@ app.add_typer(reproduce, name="reproduce")
 app.add_typer(access, name="access")
 app.add_typer(overlay, name="overlay")
 app.command()(reported(subscriptions))
+app.command()(reported(topics))
 
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
 SHOWN_DIFFERENCES = 10

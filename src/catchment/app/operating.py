@@ -1,4 +1,4 @@
-"""Commands of those who run an overlay: `overlay show`, `subscriptions`."""
+"""Commands of those who run an overlay: `overlay show`, `subscriptions`, `topics`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from catchment.transport.description import Description
     from catchment.transport.wire import Connection
 
-__all__ = ["overlay", "subscriptions"]
+__all__ = ["overlay", "subscriptions", "topics"]
 
 overlay = typer.Typer(help="A running overlay as a whole.", no_args_is_help=True)
 BETWEEN_S = 1.0
@@ -106,3 +106,28 @@ def subscriptions(
     kinds = ("", "durable", "durable, away")
     rows = [(one.broker, one.client, one.name, kinds[one.is_durable + one.is_parked], one.sql) for one in found]
     print_rows("Subscriptions", ("broker", "client", "name", "kind", "SQL"), rows)
+
+
+def topics(
+    server: ServerOption,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The topics of an overlay, and the attributes of their events."""
+
+    async def run() -> dict[str, dict[str, str]]:
+        async with _connected(server, credentials_of(key, ca, client_certificate)) as (_, described):
+            return described.topics
+
+    found = asyncio.run(run())
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (topic if not number else "", name, kind)
+        for topic, attributes in found.items()
+        for number, (name, kind) in enumerate(attributes.items())
+    ]
+    print_rows("Topics", ("topic", "attribute", "type"), rows)

@@ -105,6 +105,8 @@ class Life:
                 await self._snapshots.write_now(self._host)
         except (TimeoutError, CatchmentError) as error:
             self._context.report("leaves without a snapshot", "warning", reason=str(error))
+        else:
+            self._context.report("leaves", position=self._host.position)
         await self._streams.connection.close()
 
     def end(self) -> None:
