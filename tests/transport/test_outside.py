@@ -88,7 +88,7 @@ def test_nobody_unknown_is_let_in_where_users_are_known(tmp_path: Path, option: 
 @pytest.mark.long
 def test_http_serves_an_overlay_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "overlay.toml").write_text(TOML)
-    with started("up", str(tmp_path / "overlay.toml"), "--processes", "1") as up:
+    with started("up", str(tmp_path / "overlay.toml"), "--processes", "1", "--log", "text") as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
         with started("http", "--server", url, "--port", "0") as http:
             address = line_with(http.stderr, "listens at").split(" at ")[1].split(". ")[0]
