@@ -353,6 +353,26 @@ def test_events_of_several_clients_are_matched_together_and_answered_apart() -> 
     assert step.work["match"] == 4
 
 
+def test_events_are_counted_by_where_they_came_from_and_what_became_of_them() -> None:
+    client, neighbour = Voice("c"), Voice("b2")
+    here = desk()
+    here.hand(Attached("c"), client.says(m.AdvertiseTopic(1, "traffic")))
+    wanted = m.Subscribed("traffic", 1, (Filter.parse("speed > 1"),), ())
+    here.hand(neighbour.says(m.Confirmed(1), m.Advertised("traffic", 2), wanted))
+    step = here.hand(
+        client.says(m.PublishEvents(2, "traffic", speeds(1.0, 2.0, event_id=["x", "y"]))),
+        client.says(m.PublishEvents(3, "traffic", speeds(3.0, event_id=["x"]))),
+        client.says(m.PublishEvents(4, "traffic", speeds(float("nan"), 4.0))),
+    )
+    assert step.events == {("", "accepted"): 2, ("", "repeated"): 1, ("", "refused"): 2}
+    assert step.traffic == {("b2", "publications"): (1, 0)}
+    told = pa.RecordBatch.from_pydict(
+        {"event_id": ["z"], "ts": pa.array([5], pa.timestamp("us", "UTC")), "speed": [5.0]}
+    )
+    assert here.hand(neighbour.says(m.Published("traffic", told, None))).events == {("b2", "accepted"): 1}
+    assert here.hand(Woken()).events == {}
+
+
 def test_a_join_ends_where_matching_or_clients_change() -> None:
     client = Voice("c")
     here = advertising(client)

@@ -1,7 +1,7 @@
 """A NATS server on the loopback interface, and overlays of real processes on it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
+from catchment.transport.running import LiveBroker
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 from tests.transport.processes import BrokerProcess, warm_up
@@ -72,14 +73,20 @@ class Live:
     def url(self) -> str:
         return self.server.url
 
-    async def start(self) -> None:
+    async def start(self, only: Iterable[str] | None = None) -> None:
+        """Store what the overlay is, and start all brokers or some."""
         connection = await open_connection(self.url, "test", self._operator)
         try:
             await self.description.store(JetStream(connection))
         finally:
             await connection.close()
-        for broker in self.brokers.values():
-            broker.start()
+        for name in self.brokers if only is None else only:
+            self.brokers[name].start()
+
+    def in_process(self, name: str) -> LiveBroker:
+        """A broker in the process of the test."""
+        found = self.description
+        return LiveBroker(name, found.neighbours(name), found.settings, found.advice, self.url)
 
     def stop(self) -> None:
         for broker in self.brokers.values():

@@ -17,6 +17,7 @@ from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
+from catchment.transport.reports import ReportLines
 from catchment.transport.running import LiveBroker
 from catchment.transport.wire import ConnectionLostError, open_connection
 
@@ -52,9 +53,11 @@ def be_broker(
 ) -> None:
     """The main function of a broker's process."""
 
-    def report(line: str) -> None:
+    def write(line: str) -> None:
         with Path(log).open("a") as file:
-            file.write(f"{name} ({os.getpid()}) {line}\n")
+            file.write(f"{line}\n")
+
+    report = ReportLines(write, "text", name)
 
     has_lived = False
 

@@ -34,6 +34,7 @@ from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject, control_subject, input_stream, outbox_stream, steps_subject
 from catchment.transport.permissions import Certificates
 from catchment.transport.server import Server
+from catchment.transport.status import figures_of, subscriptions_of
 from catchment.transport.wire import AccessError, Connection, Message, header_bytes, open_connection
 from tests.transport.conftest import SCHEMAS, Live, eventually, run
 from tests.transport.test_commands import COMMAND, TOML, line_with, started
@@ -111,6 +112,7 @@ def of_others(user: str) -> list[str]:
     return [
         "catchment.link.b1.b2", "catchment.room.b1.b2", "catchment.control.b1", "catchment.steps.b1",
         f"catchment.outbox.b1.{user}.c.frame", f"catchment.outbox.b1.{other}.c.frame", "catchment.snapshot.b1.1",
+        "catchment.status.b1.figures", "catchment.status.b1.subscriptions",
         f"catchment.client.b1.{other}.c", f"catchment.alive.b1.{other}.c",
         f"catchment.confirm.b1.{other}.c", f"catchment.ask.b1.{other}",
         f"catchment.describe.{other}", f"catchment.deliver.{other}.c.1", f"catchment.deliver.{user}.c.1",
@@ -131,7 +133,7 @@ def unheard(user: str) -> list[str]:
         "catchment.deliver.*.c.1", "catchment.client.>", "catchment.alive.>",
         "catchment.link.>", "catchment.room.>", "catchment.control.>",
         "catchment.steps.>", "catchment.outbox.>", "catchment.snapshot.>", "catchment.ask.>", "catchment.confirm.>",
-        "catchment.pub.>", f"_INBOX_{other}.>", "_INBOX.>", "$KV.>", "$JS.>", "$SYS.>",
+        "catchment.pub.>", "catchment.status.>", f"_INBOX_{other}.>", "_INBOX.>", "$KV.>", "$JS.>", "$SYS.>",
     ]  # fmt: skip
 
 
@@ -288,6 +290,23 @@ def test_each_client_does_what_its_user_may_and_is_refused_the_rest(guarded: Gua
             assert (await anext(everything))["price"] == 3.0
             await ann.unadvertise("traffic")
             assert (await anext(values)).value == 1.0
+
+    run(test())
+
+
+def test_figures_and_subscriptions_are_for_operators(guarded: Guarded) -> None:
+    async def test() -> None:
+        await guarded.started()
+        async with guarded.connect("bob", broker="b1") as client:
+            await client.subscribe("SELECT * FROM traffic", name="all")
+            root = await guarded.opened("root")
+            found = (await figures_of(root, ["b1"]))["b1"]
+            assert found is not None
+            assert (found.state, found.subscriptions) == ("serving", 1)
+            assert [(one.client.partition("/")[0], one.name) async for one in subscriptions_of(root, "b1")] == [
+                ("bob", "all")
+            ]
+            await root.close()
 
     run(test())
 
@@ -619,7 +638,7 @@ def command(folder: Path, *arguments: str, **how: Any) -> subprocess.CompletedPr
 def documented(folder: Path, port: str) -> Iterator[list[str]]:
     """The commands of the section on users, with another port, in their order."""
     text = (Path(__file__).parents[2] / "docs" / "live.md").read_text()
-    section = text.partition("## TLS and users")[2].partition("## How it works")[0]
+    section = text.partition("## TLS and users")[2].partition("\n## ")[0]
     for line in section.splitlines():
         if line.startswith("    ") and line.strip():
             yield shlex.split(line.strip().replace("127.0.0.1:4222", f"127.0.0.1:{port}"))
@@ -686,11 +705,11 @@ def test_the_commands_of_the_documentation_work_in_their_order(tmp_path: Path) -
                 assert server is not None
                 server.send_signal(signal.SIGHUP)
             elif words[1] == "up":
-                with started(*words[1:], cwd=tmp_path) as up:
+                with started(*words[1:], "--log", "text", cwd=tmp_path) as up:
                     assert "2 brokers run at" in line_with(up.stderr, "2 brokers run at")
                 assert up.returncode == 0
             elif words[1] == "broker":
-                broker = stack.enter_context(started(*words[1:], cwd=tmp_path))
+                broker = stack.enter_context(started(*words[1:], "--log", "text", cwd=tmp_path))
                 line_with(broker.stderr, f"broker {words[2]} takes inputs")
             elif words[1] == "subscribe":
                 subscriber = stack.enter_context(started(*words[1:], cwd=tmp_path))
@@ -724,7 +743,9 @@ def test_an_overlay_follows_its_file_of_users(tmp_path: Path) -> None:
     (tmp_path / "overlay.toml").write_text(TOML)
     for name in ("ann", "bob"):
         assert command(tmp_path, "access", "add", name, "--role", "publisher", "--topic", "traffic").returncode == 0
-    with started("up", "overlay.toml", "--access", "access.json", "--processes", "1", cwd=tmp_path) as up:
+    with started(
+        "up", "overlay.toml", "--access", "access.json", "--processes", "1", "--log", "text", cwd=tmp_path
+    ) as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
 
         minutes = itertools.count()
@@ -739,10 +760,10 @@ def test_an_overlay_follows_its_file_of_users(tmp_path: Path) -> None:
         assert "published 1" in publish("ann").stderr
         assert json.loads(line_with(up.stdout, "slow"))["value"] == 50.0
         assert command(tmp_path, "access", "remove", "ann").returncode == 0
-        assert line_with(up.stderr, "1 users, as access.json says now")
+        assert line_with(up.stderr, "users are as the file says now: file access.json, users 1")
         assert "does not know the key" in publish("ann").stderr
         assert "published 1" in publish("bob").stderr
         (tmp_path / "access.json").write_text("nonsense")
-        assert line_with(up.stderr, "users stay as they were: access.json is no table of users")
+        assert line_with(up.stderr, "users stay as they were: reason access.json is no table of users")
         assert "published 1" in publish("bob").stderr
     assert up.returncode == 0

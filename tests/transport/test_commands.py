@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_lines_are_published_and_those_that_are_no_events_refused(live: Callable
 def test_an_overlay_is_up_until_it_is_interrupted(tmp_path: Path) -> None:
     config = tmp_path / "overlay.toml"
     config.write_text(TOML)
-    with started("up", str(config), "--store", str(tmp_path / "store"), "--processes", "1") as up:
+    with started("up", str(config), "--store", str(tmp_path / "store"), "--processes", "1", "--log", "text") as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
         with started(
             "subscribe", "SELECT * FROM traffic WHERE speed > 10", "--server", url, "--at", "b2"
@@ -113,10 +114,14 @@ def test_an_overlay_is_up_until_it_is_interrupted(tmp_path: Path) -> None:
 def test_one_broker_runs_against_a_server(server: Any, tmp_path: Path) -> None:
     config = tmp_path / "overlay.toml"
     config.write_text(TOML)
-    with started("broker", "b1", str(config), "--server", server.url) as first:
-        line_with(first.stderr, "broker b1 takes inputs")
+    with started("broker", "b1", str(config), "--server", server.url, "--metrics", "0") as first:
+        address = json.loads(line_with(first.stderr, "metrics are served"))["url"]
+        said = json.loads(line_with(first.stderr, "takes inputs"))
+        assert (said["broker"], said["level"], said["position"]) == ("b1", "info", 1)
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            assert 'catchment_up{broker="b1"} 1' in answer.read().decode()
         with started("broker", "b2", "--server", server.url) as second:
-            line_with(second.stderr, "broker b2 takes inputs")
+            line_with(second.stderr, "takes inputs")
             assert published(server.url, {"speed": 1.0})["published"] == 1
         assert second.returncode == 0
         wrong = subprocess.run(

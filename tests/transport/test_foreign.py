@@ -89,7 +89,7 @@ def test_who_asks_hears_what_became_of_a_post(live: Callable[..., Live]) -> None
         for named in ("$JS.API.STREAM.PURGE.catchment_input_b1", "a b c", "_INBOX.x y", "_INBOX.>", ""):
             await client.jetstream().publish(subject, b"nonsense", headers={"Catchment-Reply": named or "."})
         assert await outcome(client, subject, body(3)) == {"kind": "taken", "reason": ""}
-        assert "refuses message" in overlay.said
+        assert "refuses what was posted" in overlay.said
         assert "begins again" not in overlay.said
         await client.close()
 

@@ -31,7 +31,9 @@ def documented(tool: str, ports: dict[str, str]) -> list[list[str]]:
 def test_an_overlay_takes_events_of_anything(tmp_path: Path) -> None:
     (tmp_path / "overlay.toml").write_text(TOML.replace("[options]\n", '[options]\ngateway_lease = "1 second"\n'))
     (tmp_path / "events.jsonl").write_text('{"speed": 50}\n{"speed": 70}\n{"sped": 1}\n')
-    with started("up", str(tmp_path / "overlay.toml"), "--http", "0", "--mqtt", "0", "--processes", "1") as up:
+    with started(
+        "up", str(tmp_path / "overlay.toml"), "--http", "0", "--mqtt", "0", "--processes", "1", "--log", "text"
+    ) as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
         http = line_with(up.stderr, "/events?at=b1").rpartition("127.0.0.1:")[2].partition("/")[0]
         mqtt = line_with(up.stderr, "mosquitto_pub").partition("-p ")[2].split()[0]
@@ -86,7 +88,7 @@ def test_nobody_unknown_is_let_in_where_users_are_known(tmp_path: Path, option: 
 @pytest.mark.long
 def test_http_serves_an_overlay_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "overlay.toml").write_text(TOML)
-    with started("up", str(tmp_path / "overlay.toml"), "--processes", "1") as up:
+    with started("up", str(tmp_path / "overlay.toml"), "--processes", "1", "--log", "text") as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
         with started("http", "--server", url, "--port", "0") as http:
             address = line_with(http.stderr, "listens at").split(" at ")[1].split(". ")[0]

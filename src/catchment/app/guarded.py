@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from catchment.model.errors import CatchmentError, ConfigurationError
@@ -10,6 +9,7 @@ from catchment.transport.access import Access
 from catchment.transport.credentials import Credentials, write_key
 from catchment.transport.jetstream import JetStream
 from catchment.transport.permissions import Certificates
+from catchment.transport.reports import Report
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 
@@ -70,7 +70,7 @@ class GuardedServer:
         finally:
             await connection.close()
 
-    async def reload_if_changed(self, url: str, report: Callable[[str], None]) -> None:
+    async def reload_if_changed(self, url: str, report: Report) -> None:
         """Let the server and the brokers know what has changed; what cannot be read changes nothing."""
         changed_ns = _changed_ns(self._file)
         if changed_ns == self._changed_ns:
@@ -81,9 +81,10 @@ class GuardedServer:
             self.server.reload(self._access)
             await self.store(url)
         except CatchmentError as error:
-            report(f"users stay as they were: {error}")
+            report("users stay as they were", "warning", reason=str(error))
         else:
-            report(f"{len(self._access.users) - len(self._own.users)} users, as {self._file} says now")
+            users = len(self._access.users) - len(self._own.users)
+            report("users are as the file says now", file=str(self._file), users=users)
 
 
 def _changed_ns(file: Path) -> int:

@@ -17,6 +17,8 @@ from rich.console import Console
 
 from catchment.app.access import access
 from catchment.app.failures import reported
+from catchment.app.operating import overlay, subscriptions, topics
+from catchment.app.options import CaOption, CertificateOption, JsonOption, KeyOption, ServerOption, credentials_of
 from catchment.app.printing import print_json, print_rows, print_warnings
 
 __all__ = ["app", "main"]
@@ -35,8 +37,10 @@ app.add_typer(bench, name="bench")
 reproduce = typer.Typer(help="Run the experiments of the papers, and draw their figures.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(access, name="access")
+app.add_typer(overlay, name="overlay")
+app.command()(reported(subscriptions))
+app.command()(reported(topics))
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
 SHOWN_DIFFERENCES = 10
 
@@ -235,20 +239,24 @@ def simulate(
         raise typer.Exit(1)
 
 
-ServerOption = Annotated[str, typer.Option(help="Address of a NATS server: nats://host:port.")]
-KeyOption = Annotated[Path | None, typer.Option(help="Your key, as `catchment access add` wrote it.")]
-CaOption = Annotated[Path | None, typer.Option(help="Certificates that have signed the server's: TLS is a must.")]
-CertificateOption = Annotated[
-    Path | None,
-    typer.Option("--client-certificate", help="Yours, and its key, in one file, if the server asks."),
+MetricsOption = Annotated[
+    int | None,
+    typer.Option(help="Serve /metrics and /health on this port of 127.0.0.1; 0 for any.", min=0, max=65_535),
+]
+LogOption = Annotated[
+    str | None, typer.Option(help="json or text; unless given, text on a terminal and JSON lines elsewhere.")
 ]
 AtOption = Annotated[str | None, typer.Option("--at", help="The nearest broker; the first one unless given.")]
 
 
-def _credentials(key: Path | None, ca: Path | None, certificate: Path | None) -> Any:
-    from catchment.transport.credentials import Credentials
+def _reports(log: str | None) -> Any:
+    from catchment.app.serving import stderr_lines
+    from catchment.model.errors import ConfigurationError
+    from catchment.transport.reports import FORMATS
 
-    return Credentials(key=key, ca=ca, certificate=certificate)
+    if log is not None and log not in FORMATS:
+        raise ConfigurationError(f"--log is {log!r}; accepted are {', '.join(FORMATS)}")
+    return stderr_lines(log)
 
 
 def _port(of: str) -> Any:
@@ -271,6 +279,8 @@ def up(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="Of the started server, PEM: it speaks TLS.")] = None,
     certificate_key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
+    metrics: MetricsOption = None,
+    log: LogOption = None,
     key: KeyOption = None,
     ca: CaOption = None,
     client_certificate: CertificateOption = None,
@@ -303,9 +313,10 @@ def up(
         print(json.dumps(line, ensure_ascii=False), flush=True)
 
     run_overlay(
-        job, url=server, folder=store, processes=processes, report=_say, tell=tell,
-        credentials=_credentials(key, ca, client_certificate), access=access_file,
+        job, url=server, folder=store, processes=processes, report=_reports(log), tell=tell,
+        credentials=credentials_of(key, ca, client_certificate), access=access_file,
         certificates=certificates_of(certificate, certificate_key, None), ports=Ports(http=http, mqtt=mqtt),
+        metrics=metrics,
     )  # fmt: skip
 
 
@@ -315,6 +326,8 @@ def broker(
     name: Annotated[str, typer.Argument(help="Which broker of the overlay.")],
     server: ServerOption,
     config: Annotated[Path | None, typer.Argument(help="A TOML file; else the overlay that the server has.")] = None,
+    metrics: MetricsOption = None,
+    log: LogOption = None,
     key: KeyOption = None,
     ca: CaOption = None,
     client_certificate: CertificateOption = None,
@@ -324,7 +337,7 @@ def broker(
     from catchment.app.serving import broker_forever
 
     job = None if config is None else load_configuration(config)
-    broker_forever(name, server, job, _say, _credentials(key, ca, client_certificate))
+    broker_forever(name, server, job, _reports(log), credentials_of(key, ca, client_certificate), metrics)
 
 
 @app.command()
@@ -341,7 +354,7 @@ def http(
     """Serve an overlay over HTTP until Ctrl-C: publish by POST, subscribe by server-sent events."""
     from catchment.app.outside import http_forever
 
-    http_forever(server, host, port, origin or [], _say, _credentials(key, ca, client_certificate))
+    http_forever(server, host, port, origin or [], _reports("text"), credentials_of(key, ca, client_certificate))
 
 
 @app.command()
@@ -359,7 +372,7 @@ def publish(
     """Publish JSON lines from standard input; exits with 1 if any was refused."""
     from catchment.app.serving import publish_lines
 
-    credentials = _credentials(key, ca, client_certificate)
+    credentials = credentials_of(key, ca, client_certificate)
     found = publish_lines(topic, server, at, sys.stdin.fileno(), stored=stored, credentials=credentials)
     if as_json:
         print_json(found)
@@ -391,7 +404,7 @@ def subscribe(
 
     if durable is not None and name is None:
         raise ConfigurationError("--durable is given without --name; accepted is a name under which it is asked again")
-    credentials = _credentials(key, ca, client_certificate)
+    credentials = credentials_of(key, ca, client_certificate)
     subscribe_lines(sql, server, at, name=name, durable=durable, count=count, since=since, credentials=credentials)
 
 

@@ -18,12 +18,11 @@ from catchment.transport.description import Description
 from catchment.transport.http_gateway import HttpGateway
 from catchment.transport.http_server import HttpServer
 from catchment.transport.names import listen_subject, token
+from catchment.transport.reports import Report
 from catchment.transport.rows import shown_row
 from catchment.transport.wire import Connection, open_connection
 
 __all__ = ["Ports", "RowTeller", "Web", "http_forever"]
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,16 +29,19 @@ from catchment.transport.client import Client
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.history import Kept
+from catchment.transport.http_server import HttpServer
 from catchment.transport.jetstream import JetStream
 from catchment.transport.leases import LeaseLostError
+from catchment.transport.metrics import MetricsAnswers
 from catchment.transport.permissions import Certificates
 from catchment.transport.publishing import PublishedRows
+from catchment.transport.reports import LineFormat, ReportLines
 from catchment.transport.rows import event_of_line, shown_row
 from catchment.transport.running import LiveBroker
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 
-__all__ = ["broker_forever", "described", "publish_lines", "subscribe_lines", "up"]
+__all__ = ["broker_forever", "described", "publish_lines", "stderr_lines", "subscribe_lines", "up"]
 
 STOP_S = 20.0
 KEPT = "7 days"
@@ -46,7 +49,6 @@ KEPT = "7 days"
 WATCH_S = 0.2
 READ_BYTES = 1 << 18
 NO_PORTS = Ports()
-Report = Callable[[str], None]
 
 
 def described(job: Configuration) -> Description:
@@ -97,9 +99,14 @@ async def stored_description(url: str, described: Description | None, credential
 
 
 async def run_brokers(
-    names: Sequence[str], url: str, described: Description, credentials: Credentials, report: Report
+    names: Sequence[str],
+    url: str,
+    described: Description,
+    credentials: Credentials,
+    report: ReportLines,
+    metrics: int | None = None,
 ) -> None:
-    """Be some brokers until SIGTERM or Ctrl-C; one that fails ends all."""
+    """Be some brokers until SIGTERM or Ctrl-C; one that fails ends all. `metrics` is a port, 0 for any."""
     brokers = [
         LiveBroker(
             name,
@@ -109,7 +116,7 @@ async def run_brokers(
             url,
             options=described.options,
             credentials=credentials,
-            report=_prefixed(report, name),
+            report=report.about(name),
         )
         for name in names
     ]
@@ -121,53 +128,76 @@ async def run_brokers(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    server = HttpServer(MetricsAnswers(lambda: [one.figures() for one in brokers]).handle, report)
+    if metrics is not None:
+        await server.start(port=metrics)
+        report("metrics are served", brokers=", ".join(names), url=f"http://127.0.0.1:{server.port}/metrics")
     tasks = [asyncio.create_task(one.run()) for one in brokers]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     stop()
     await asyncio.wait(tasks)
+    await server.stop()
     for task in done:
         task.result()
 
 
-def _prefixed(report: Report, name: str) -> Report:
-    return lambda line: report(f"broker {name} {line}")
+def stderr_lines(line_format: LineFormat | None) -> ReportLines:
+    """Reports on standard error: text for a terminal, JSON for anything else, unless it is said which."""
+
+    def write(line: str) -> None:
+        # In one call, so that lines of several processes stay whole.
+        os.write(2, f"{line}\n".encode())
+
+    return ReportLines(write, line_format or ("text" if os.isatty(2) else "json"))
 
 
 def broker_forever(
-    name: str, url: str, job: Configuration | None, report: Report, credentials: Credentials = OPEN
+    name: str,
+    url: str,
+    job: Configuration | None,
+    report: ReportLines,
+    credentials: Credentials = OPEN,
+    metrics: int | None = None,
 ) -> None:
     """One broker against a server; returns once it was asked to stop."""
 
     async def run() -> None:
         found = await stored_description(url, described(job) if job is not None else None, credentials)
         _tell_durability(url, found, report)
-        await run_brokers([name], url, found, credentials, report)
+        await run_brokers([name], url, found, credentials, report, metrics)
 
     asyncio.run(run())
 
 
-def _tell_durability(url: str, found: Description, report: Report) -> None:
+def _tell_durability(url: str, found: Description, report: ReportLines) -> None:
     """Say what somebody else's server has to be told: a client cannot see how it syncs."""
     if found.durability == "disk":
         report(
-            f"durability is 'disk': the server at {url} must run with `sync_interval: always`; it does not tell its "
-            "clients whether it does, and without it what is acknowledged survives processes, not the machine"
+            "must trust the server to sync",
+            "warning",
+            server=url,
+            reason="with durability disk it must run with `sync_interval: always`; it does not tell its clients "
+            "whether it does, and without it what is acknowledged survives processes, not the machine",
         )
 
 
-def _brokers_process(names: Sequence[str], url: str, described: Description, credentials: Credentials) -> None:
+def _brokers_process(
+    names: Sequence[str],
+    url: str,
+    described: Description,
+    credentials: Credentials,
+    line_format: LineFormat,
+    metrics: int | None,
+) -> None:
     """The main function of a process of `up`."""
-
-    def report(line: str) -> None:
-        os.write(2, f"{line}\n".encode())
-
+    report = stderr_lines(line_format)
     try:
-        asyncio.run(run_brokers(names, url, described, credentials, report))
+        asyncio.run(run_brokers(names, url, described, credentials, report, metrics))
     except LeaseLostError as error:
-        report(str(error))
+        report("ends", "warning", reason=str(error))
         os._exit(3)
     except CatchmentError as error:
-        report(f"error: {error}")
+        report("ends", "error", reason=str(error))
         os._exit(2)
 
 
@@ -175,13 +205,23 @@ class _Fleet:
     """The processes of an overlay, forked from one that has imported everything."""
 
     def __init__(
-        self, groups: Sequence[Sequence[str]], url: str, described: Description, credentials: Credentials
+        self,
+        groups: Sequence[Sequence[str]],
+        url: str,
+        described: Description,
+        credentials: Credentials,
+        line_format: LineFormat,
+        metrics: int | None,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["catchment.app.serving"])
         self.processes = [
-            context.Process(target=_brokers_process, args=(group, url, described, credentials), daemon=True)
-            for group in groups
+            context.Process(
+                target=_brokers_process,
+                args=(group, url, described, credentials, line_format, metrics and metrics + number),
+                daemon=True,
+            )
+            for number, group in enumerate(groups)
         ]
 
     def start(self) -> None:
@@ -210,16 +250,18 @@ def up(
     url: str | None,
     folder: Path | None,
     processes: int | None,
-    report: Report,
+    report: ReportLines,
     tell: Callable[[dict[str, Any]], None],
     credentials: Credentials = OPEN,
     access: Path | None = None,
     certificates: Certificates | None = None,
     ports: Ports = NO_PORTS,
+    metrics: int | None = None,
 ) -> None:
     """Run a whole overlay until Ctrl-C; `tell` gets what the subscriptions of the file bring.
 
-    `access` and `certificates` are for the server that is started; `credentials` for one that is there.
+    `access` and `certificates` are for the server that is started; `credentials` for one that is there. `metrics` is
+    the port of the first process, whose successors have the next ones; 0 for any.
     """
     found = described(job)
     brokers = found.brokers
@@ -244,7 +286,7 @@ def up(
         else:
             _tell_durability(url, found, report)
         asyncio.run(stored_description(url, found, of_clients))
-        fleet = _Fleet(groups, url, found, of_brokers)
+        fleet = _Fleet(groups, url, found, of_brokers, report.line_format, metrics)
         stack.callback(fleet.stop)
         fleet.start()
         asyncio.run(_subscriptions(url, found, job.subscriptions, ports, fleet, report, tell, of_clients, guarded))
@@ -256,7 +298,7 @@ async def _subscriptions(
     subscriptions: Iterable[Subscription],
     ports: Ports,
     fleet: _Fleet,
-    report: Report,
+    report: ReportLines,
     tell: Callable[[dict[str, Any]], None],
     credentials: Credentials,
     guarded: GuardedServer | None,
@@ -287,7 +329,7 @@ async def _subscriptions(
             await asyncio.sleep(WATCH_S)
             if guarded is not None:
                 await guarded.reload_if_changed(url, report)
-        report("a broker has ended")
+        report("a broker has ended", "error")
         stopped.set()
 
     tasks += [asyncio.create_task(begin()), asyncio.create_task(watch())]
@@ -305,7 +347,10 @@ async def _subscriptions(
         raise failed
 
 
-def _print_how(url: str, found: Description, ports: Ports, report: Report) -> None:
+def _print_how(url: str, found: Description, ports: Ports, report: ReportLines) -> None:
+    if report.line_format == "json":
+        report("overlay runs", server=url, brokers=found.brokers, http=ports.http, mqtt=ports.mqtt)
+        return
     broker, topic = found.brokers[0], next(iter(found.topics))
     event = json.dumps({name: _example(kind) for name, kind in found.topics[topic].items()})
     report(f"{len(found.brokers)} brokers run at {url}: {', '.join(found.brokers)}. Ctrl-C stops them.")

@@ -91,7 +91,8 @@ class Settings:
     requests_max: int = 10_000
     """Requests of one client that may wait for their answers."""
     meters: bool = False
-    """Whether what crosses links is added up."""
+    """Whether bytes are counted of what crosses links, and what advice has to do with it: a quarter of the time of a
+    step with one event."""
     remembered_max: int = 12_000_000
     """Ids that clients supply, remembered against repetition: 100,000 a second for as long as they count."""
     limits: ClientLimits = DEFAULT_LIMITS
@@ -172,7 +173,7 @@ class Broker:
         sends, requests_ = self._sealed(), self.weaver.requests.take()
         step = Step(
             tuple(self._outcomes), sends, requests_, self.weaver.timer_us(), self._taken, self.work, self._traffic,
-            self._traffic_by_advice, tuple(dict.fromkeys(self._begun)),
+            self._traffic_by_advice, self.events, tuple(dict.fromkeys(self._begun)),
         )  # fmt: skip
         self._begin_step()
         return step
@@ -182,6 +183,7 @@ class Broker:
         self.work: Counter[str] = Counter()
         self._traffic: Traffic = {}
         self._traffic_by_advice: Traffic = {}
+        self.events: Counter[tuple[str, str]] = Counter()
         self._begun: list[str] = []
         self._outcomes: list[Outcome] = []
         """Of the inputs so far; those of posts may still change."""
@@ -335,11 +337,14 @@ class Broker:
             return
         self.work["send"] += 1
         self._outgoing.setdefault(to, []).append(message)
-        if self.settings.meters and to in self.neighbours:
-            self._count(to, message, *(counts or _counts_of(message)))
+        if to in self.neighbours:
+            self._count(to, message, counts)
 
-    def _count(self, to: str, message: m.Message, kind: str, messages: int, size: int) -> None:
+    def _count(self, to: str, message: m.Message, counts: Counts | None) -> None:
+        kind, messages, size = counts or _counts_of(message, with_bytes=self.settings.meters)
         add_traffic(self._traffic, (to, kind), messages, size)
+        if not self.settings.meters:
+            return
         if isinstance(message, m.AdviceMessage):
             add_traffic(self._traffic_by_advice, (to, message.advice, kind), messages, size)
         for advice, body in getattr(message, "extras", {}).items():
@@ -742,10 +747,10 @@ _HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
 }
 
 
-def _counts_of(message: m.Message) -> Counts:
+def _counts_of(message: m.Message, *, with_bytes: bool) -> Counts:
     if isinstance(message, m.Published):
-        return "publications", message.events.num_rows, int(event_bytes(message.events).sum())
-    return "control", 1, message_bytes(message)
+        return "publications", message.events.num_rows, int(event_bytes(message.events).sum()) if with_bytes else 0
+    return "control", 1, message_bytes(message) if with_bytes else 0
 
 
 def _taken(events: pa.RecordBatch, several: Sequence[RowNumbers]) -> list[pa.RecordBatch]:

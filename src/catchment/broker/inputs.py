@@ -245,9 +245,12 @@ class Step:
     work: Counter[str]
     """How often it did what takes time: `match` an event, `send` a message, and what advice says of itself."""
     traffic: Traffic
-    """Messages and bytes by neighbour and kind (publications, partials, control), if the settings ask for it."""
+    """Messages by neighbour and kind (publications, partials, control), and their bytes if the settings ask for it."""
     traffic_by_advice: Traffic
     """Of that, by neighbour and advice: what it sent by the kind that it declared, and what rode along on messages of
     others as kind `ALONG`."""
+    events: Counter[tuple[str, str]]
+    """Events by the neighbour that they came from (`HERE` for clients), and what became of them: accepted, late,
+    refused, repeated."""
     begun: tuple[str, ...] = ()
     """Clients that began a life in this step: what waits for an earlier one is for nobody."""

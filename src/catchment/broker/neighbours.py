@@ -65,6 +65,7 @@ def forward(broker: Broker, topic: str, joined: Joined) -> None:
         if not batches:
             return
         events = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+        broker.events[joined.side, "accepted"] += events.num_rows
         broker.weaver.notes = fitting.notes()
         try:
             broker.forward(topic, events, joined.side)

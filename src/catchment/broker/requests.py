@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -154,9 +155,18 @@ def publish(broker: Broker, topic: str, parts: Sequence[JoinedMessage]) -> None:
             asked.append(number)
         else:
             refused[number] = reason
+    repeated = broker.ingress.repeated
     accepted = broker.ingress.accept(topic, [(parts[n].message.events, parts[n].at_us) for n in asked])
     refused |= {asked[place]: error for place, error in accepted.errors.items()}
     events, late = broker.weaver.admit(topic, accepted.events, accepted.owners)
+    broker.events += Counter(
+        {
+            (HERE, "accepted"): events.num_rows,
+            (HERE, "late"): len(late),
+            (HERE, "refused"): sum(parts[number].message.events.num_rows for number in refused),
+            (HERE, "repeated"): broker.ingress.repeated - repeated,
+        }
+    )
     dropped: dict[int, list[str]] = {}
     for row in late:
         dropped.setdefault(asked[accepted.owners[row]], []).append(accepted.events.column("event_id")[row].as_py())

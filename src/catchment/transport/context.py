@@ -9,9 +9,11 @@ from typing import Any
 
 from catchment.broker.hosting import Limits
 from catchment.model.errors import ConfigurationError
+from catchment.transport.figures import Counts
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import input_stream
+from catchment.transport.reports import Report
 
 __all__ = ["CLIENT_LEASE_US", "CLIENT_RETENTION_US", "LifeContext", "LiveOptions", "Tasks"]
 
@@ -93,7 +95,7 @@ class Tasks:
 class LifeContext:
     """One life of one broker's process.
 
-    `report` hears a line about whatever an operator should know; `at` is called with the name of each point where a
+    `report` hears whatever an operator should know; `at` is called with the name of each point where a
     crash would be interesting.
     """
 
@@ -101,9 +103,10 @@ class LifeContext:
     neighbours: tuple[str, ...]
     options: LiveOptions
     streams: JetStream
-    report: Callable[[str], None]
+    report: Report
     at: Callable[[str], None]
     tasks: Tasks
+    counts: Counts
 
     @property
     def stream(self) -> str:

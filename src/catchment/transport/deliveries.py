@@ -95,7 +95,7 @@ class Deliveries:
     async def _tell_overrun(self, client: str, missed: int) -> None:
         delivery = self._of.get(client)
         state = None if delivery is None else await self._context.streams.state(delivery.stream)
-        self._context.report(f"drops client {client!r}, which does not read")
+        self._context.report("drops client, which does not read", "warning", client=client)
         self._notices.note(Overrun(client, missed + (state.messages if state is not None else 0)))
 
     def _confirmed(self, message: Message) -> None:

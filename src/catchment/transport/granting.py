@@ -49,5 +49,5 @@ class Granting:
         try:
             return Rights(Access.from_bytes(data, "the server's store").rights)
         except ConfigurationError as error:
-            self._context.report(f"changes no rights: {error}")
+            self._context.report("changes no rights", "warning", reason=str(error))
             return None

@@ -21,7 +21,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -162,7 +162,7 @@ class HttpGateway:
             raise HttpError(status, str(error), allowed) from None
         except (ConfigurationError, SubscriptionError, EventError) as error:
             raise HttpError(400, str(error), allowed) from None
-        return Answer(answer.value, answer.parts, answer.status, {**answer.headers, **allowed})
+        return replace(answer, headers={**answer.headers, **allowed})
 
     async def _routed(self, request: Request) -> Answer:
         match request.path:

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 
 from catchment.model.errors import TransportError
+from catchment.transport.reports import Report, keep_silent
 
 __all__ = ["Answer", "HttpError", "HttpServer", "Parts", "Request"]
 
@@ -66,9 +67,10 @@ class Parts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a peer is told: a value as JSON, or parts of text that go on."""
+    """What a peer is told: a value as JSON, a text as it is, or parts of text that go on."""
 
     value: Any = None
+    text: str | None = None
     parts: Parts | None = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +82,7 @@ Handle = Callable[[Request], Awaitable[Answer]]
 class HttpServer:
     """Answers requests by calling `handle`."""
 
-    def __init__(self, handle: Handle, report: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, handle: Handle, report: Report = keep_silent) -> None:
         self._handle, self._report = handle, report
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,7 +145,8 @@ class HttpServer:
         except HttpError as error:
             return Answer({"error": str(error)}, status=error.status, headers=error.headers)
         except Exception as error:
-            self._report(f"failed on {request.method} /{'/'.join(request.path)}: {type(error).__name__}: {error}")
+            path, reason = "/" + "/".join(request.path), f"{type(error).__name__}: {error}"
+            self._report("failed on a request", "error", method=request.method, path=path, reason=reason)
             return Answer({"error": "the server failed on it, and has reported why"}, status=500)
 
 
@@ -189,7 +192,7 @@ class _Connection:
         """Answer what is no request, or too large, and say that this was all."""
         if self._state.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = {**error.headers, "connection": "close"}
-            await self._send_json(Answer({"error": str(error)}, status=error.status, headers=headers))
+            await self._send_whole(Answer({"error": str(error)}, status=error.status, headers=headers))
             # To close with something unread would take the answer back.
             self._writer.write_eof()
             async with asyncio.timeout(CLOSE_S):
@@ -207,13 +210,16 @@ class _Connection:
 
     async def send(self, request: Request, answer: Answer) -> None:
         if answer.parts is None:
-            await self._send_json(answer, with_body=request.method != "HEAD")
+            await self._send_whole(answer, with_body=request.method != "HEAD")
         else:
             await self._send_parts(answer, answer.parts)
 
-    async def _send_json(self, answer: Answer, *, with_body: bool = True) -> None:
-        body = json.dumps(answer.value, ensure_ascii=False).encode() + b"\n"
-        headers = {"content-type": "application/json", "content-length": str(len(body)), **answer.headers}
+    async def _send_whole(self, answer: Answer, *, with_body: bool = True) -> None:
+        if answer.text is None:
+            kind, body = "application/json", json.dumps(answer.value, ensure_ascii=False).encode() + b"\n"
+        else:
+            kind, body = "text/plain; charset=utf-8", answer.text.encode()
+        headers = {"content-type": kind, "content-length": str(len(body)), **answer.headers}
         await self._write(_head(answer.status, headers))
         if with_body:
             await self._write(h11.Data(data=body))

@@ -344,6 +344,16 @@ class Reader:
     def waiting_bytes(self) -> int:
         return self._size_bytes
 
+    @property
+    def waiting_count(self) -> int:
+        """Messages that are stored and not read yet, as far as known."""
+        return len(self._waiting) + self.pending
+
+    @property
+    def oldest_us(self) -> int | None:
+        """When the next message was stored, if it is here."""
+        return self._waiting[0].at_us if self._waiting else None
+
     def _pull(self) -> None:
         while len(self._open) < 2 and self._size_bytes < self._bytes_max and not self._connection.is_lost:
             self._last_pull += 1

@@ -12,10 +12,11 @@ Rule 3: whatever any task of it meets ends a life; nothing goes on half.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from catchment.broker.advice import Advice
-from catchment.broker.broker import Settings
+from catchment.broker.broker import Broker, Settings
 from catchment.broker.hosting import Host, Outbox
 from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Woken
 from catchment.broker.peers import HISTORY
@@ -26,6 +27,7 @@ from catchment.transport.buckets import Bucket, apply_request
 from catchment.transport.context import LifeContext
 from catchment.transport.deliveries import Deliveries
 from catchment.transport.entries import input_of
+from catchment.transport.figures import Standing
 from catchment.transport.granting import Granting
 from catchment.transport.history import Kept, forget_old, open_history
 from catchment.transport.jetstream import Reader, Stored
@@ -75,18 +77,24 @@ class Life:
         self._granting = Granting(context, self._notices)
         self._posts = PostOutcomes(context)
         self._host: Host
+        self.broker: Broker | None = None
+        """Once it is brought back."""
         self._reader: Reader | None = None
+        self._handling: Sequence[Stored] = ()
+        """What the step that is under way has been handed."""
 
     async def live(self, on_serving: Callable[[], None]) -> None:
         """Be the broker until something ends that; `on_serving` is called once it takes inputs."""
         await self.lease.take()
         reader = await self._recover()
         on_serving()
-        self._context.report(f"takes inputs from {self._host.position + 1} on")
+        self._context.report("takes inputs", position=self._host.position + 1)
         try:
             while True:
                 entries = await reader.read(self._options.step_inputs_max, self._options.step_bytes_max)
+                self._handling = entries
                 await self._step(entries, reader)
+                self._handling = ()
         except Stopped:
             await self._leave()
             raise
@@ -98,7 +106,9 @@ class Life:
             async with asyncio.timeout(LEAVE_S):
                 await self._snapshots.write_now(self._host)
         except (TimeoutError, CatchmentError) as error:
-            self._context.report(f"leaves without a snapshot: {error}")
+            self._context.report("leaves without a snapshot", "warning", reason=str(error))
+        else:
+            self._context.report("leaves", position=self._host.position)
         await self._streams.connection.close()
 
     def end(self) -> None:
@@ -109,6 +119,19 @@ class Life:
         for outlet in self._outlets():
             outlet.stop()
         self._tasks.cancel()
+
+    def standing(self) -> Standing:
+        """How this life stands now."""
+        reader = self._reader
+        oldest_us = self._handling[0].at_us if self._handling else None if reader is None else reader.oldest_us
+        return Standing(
+            broker=self.broker,
+            oldest_us=oldest_us,
+            inputs_waiting=len(self._handling) + (0 if reader is None else reader.waiting_count),
+            snapshot_position=self._pieces.position,
+            snapshot_at_us=self._pieces.whole_at_us,
+            frames_waiting={name: len(link.frames) for name, link in self._links.items()},
+        )
 
     def _outlets(self) -> list[Link | Delivery]:
         return [*self._links.values(), *self._deliveries]
@@ -127,7 +150,7 @@ class Life:
         fence = await self._records.fence()
         await self._fence_links()
         await self._deliveries.fence()
-        self._host = Host(broker, self._outboxes, self._options.limits)
+        self._host, self.broker = Host(broker, self._outboxes, self._options.limits), broker
         reader = self._reader = Reader(self._streams, self._context.stream, position + 1)
         self._tasks.on_failure = reader.fail
         await reader.start()
@@ -210,7 +233,9 @@ class Life:
         except VersionError:
             raise
         except CatchmentError as error:
-            context.report(f"leaves out message {stored.position} of {stored.subject}: {error}")
+            context.report(
+                "leaves out a message", "warning", position=stored.position, subject=stored.subject, reason=str(error)
+            )
             if stored.subject.startswith(link_subject(context.name, "")):
                 # Nothing else would: of a link, the newest message is kept, which its sender needs.
                 self._tasks.begin(self._streams.drop(context.stream, stored.position))
@@ -221,8 +246,10 @@ class Life:
 
     async def _step(self, entries: list[Stored], reader: Reader) -> None:
         """Let the broker handle messages, and carry out what comes of it."""
-        at = self._context.at
+        at, counts = self._context.at, self._context.counts
         at("read")
+        for one in entries:
+            counts.note_received(one)
         self._timer.heard(entries[-1].at_us)
         self._room.heard(entries)
         self._snapshots.heard(entries)
@@ -230,13 +257,16 @@ class Life:
         inputs = [found for one in entries if (found := self._input(one)) is not None]
         if not inputs:
             return
+        begun_s = time.perf_counter()
         step = self._host.step(inputs)
+        counts.note_step(inputs, step, time.perf_counter() - begun_s)
         at("stepped")
         self._records.add(self._host.position)
         self.handled = self._host.position
         await self._carry_out(inputs, by_position, step)
         for send in step.sends:
             at("sending")
+            counts.note_sent(send)
             self._host.hand_over(send)
         at("sent")
         self._records.record_if_due()

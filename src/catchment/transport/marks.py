@@ -5,18 +5,15 @@ A message without one is of no broker, and nobody takes it for input.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from catchment.broker.hosting import Mark
 from catchment.model.errors import CheckpointError, VersionError
 from catchment.transport.jetstream import JetStream, Stored
+from catchment.transport.reports import Report
 
-__all__ = ["MARK", "Report", "is_marked", "mark_of", "newest_marked"]
+__all__ = ["MARK", "is_marked", "mark_of", "newest_marked"]
 
 MARK = "Catchment-Mark"
 _BYTES = MARK.encode()
-
-Report = Callable[[str], None]
 
 
 def is_marked(stored: Stored) -> bool:
@@ -43,6 +40,6 @@ async def newest_marked(streams: JetStream, stream: str, subject: str, report: R
         except VersionError:
             raise
         except CheckpointError as error:
-            report(f"drops what does not belong there: {error}")
+            report("drops what does not belong there", "warning", reason=str(error))
             await streams.drop(stream, newest.position)
     return Mark(), 0

@@ -11,6 +11,7 @@ Subjects of brokers and operators only:
     catchment.outbox.<broker>.<user>.<name>.…   frames for a client, stored: a stream for each
     catchment.snapshot.<broker>.…               pieces of snapshots: a stream for each broker
     catchment.history.<broker>                  what a broker has accepted of its clients: a stream for each broker
+    catchment.status.<broker>.…                 requests to a broker's process (`status.py`)
 
 Subjects of a client, each with the user that the server lets publish or subscribe there:
 
@@ -62,6 +63,7 @@ __all__ = [
     "room_subject",
     "snapshot_stream",
     "snapshot_subject",
+    "status_subject",
     "steps_subject",
     "token",
     "untoken",
@@ -189,6 +191,10 @@ def snapshot_stream(broker: str) -> str:
 
 def snapshot_subject(broker: str, kind: str) -> str:
     return f"{ROOT}.snapshot.{token(broker)}.{kind}"
+
+
+def status_subject(broker: str, what: str) -> str:
+    return f"{ROOT}.status.{token(broker)}.{what}"
 
 
 def client_subject(broker: str, client: str) -> str:

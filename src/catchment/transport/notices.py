@@ -49,7 +49,7 @@ class Notices:
                 try:
                     await self._context.streams.store(subject, item_to_bytes(item))
                 except FullError as error:
-                    self._context.report(f"waits, as the server's store is full: {error}")
+                    self._context.report("waits, as the server's store is full", "warning", reason=str(error))
                     await asyncio.sleep(RETRY_S)
                 else:
                     return
@@ -80,7 +80,10 @@ class RoomWatch:
     def tell(self, *, is_full: bool) -> None:
         """Tell this broker and its neighbours."""
         if is_full != self._is_full:
-            self._context.report("has no room for more publications" if is_full else "has room again")
+            if is_full:
+                self._context.report("has no room for more publications", "warning")
+            else:
+                self._context.report("has room again")
         self._is_full = is_full
         room = Room(self._context.name, is_full)
         self._notices.note(room)

@@ -24,8 +24,9 @@ from catchment.broker.hosting import Mark, Outbox
 from catchment.broker.inputs import Send
 from catchment.model.errors import CheckpointError
 from catchment.transport.jetstream import FullError, JetStream, WrongPositionError, stored_position
-from catchment.transport.marks import MARK, Report, newest_marked
+from catchment.transport.marks import MARK, newest_marked
 from catchment.transport.names import outbox_stream, outbox_subject
+from catchment.transport.reports import Report, keep_silent
 from catchment.transport.wire import Message
 
 __all__ = ["BYTES_MAX", "Delivery", "Link"]
@@ -45,10 +46,6 @@ def _ignore() -> None:
     """Do nothing."""
 
 
-def _keep_silent(line: str) -> None:
-    """Report nothing."""
-
-
 class Link(Outbox):
     """Frames for one subject of a stream, stored one after the other: each names the position of the one before."""
 
@@ -60,7 +57,7 @@ class Link(Outbox):
         ends: Ends,
         failed: Failed,
         on_stored: OnStored = _ignore,
-        report: Report = _keep_silent,
+        report: Report = keep_silent,
     ) -> None:
         super().__init__()
         self._report = report
@@ -226,7 +223,7 @@ class Delivery(Outbox):
         self._position = await self._streams.store(self._fence, b"", after=0, headers={MARK: mark.to_text()})
         self.last, self.covers = 0, attached
 
-    async def fence(self, report: Report = _keep_silent) -> bool:
+    async def fence(self, report: Report = keep_silent) -> bool:
         """Learn what the client's stream has, and keep any other process from adding to it; False if there is none."""
         while True:
             state = await self._streams.state(self.stream)
@@ -296,7 +293,7 @@ class Delivery(Outbox):
             return
         # First make room for a fence, then leave nothing but that.
         await self._streams.purge(self.stream, state.last)
-        mark, _ = await newest_marked(self._streams, self.stream, self._all, _keep_silent)
+        mark, _ = await newest_marked(self._streams, self.stream, self._all, keep_silent)
         self._position = await self._streams.store(self._fence, b"", after=state.last, headers={MARK: mark.to_text()})
         await self._streams.purge(self.stream, self._position)
         self._is_full = self._is_blocked = self._is_clearing = False

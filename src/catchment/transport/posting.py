@@ -56,10 +56,13 @@ class PostOutcomes:
                 self._context.streams.connection.publish(inbox, msgspec.json.encode(said))
         if refused:
             stored, reason = refused[0]
-            more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-            self._context.report(f"refuses message {stored.position} of {stored.subject}{more}: {reason}")
+            self._context.report(
+                "refuses what was posted", "warning", position=stored.position, subject=stored.subject,
+                messages=len(refused), reason=reason,
+            )  # fmt: skip
         for what in (LATE, UNPUBLISHED):
             count = broker.counters[what]
             if count > self._reported[what]:
-                self._context.report(f"counts {count} {what}, last: {broker.weaver.reports.get(what, '')}")
+                last = broker.weaver.reports.get(what, "")
+                self._context.report("counts what was posted in vain", "warning", what=what, events=count, last=last)
                 self._reported[what] = count

@@ -71,7 +71,7 @@ class Presence:
         self._heard[client] = incarnation, self._clock_s()
         if peer.is_parked and self._resuming.get(client) != peer.parked_us:
             self._resuming[client] = peer.parked_us
-            self._context.report(f"hears client {client!r} again")
+            self._context.report("hears a client again", client=client)
             self._notices.note(Resumed(client, incarnation, peer.owner))
 
     def look(self, broker: Broker) -> None:
@@ -95,7 +95,7 @@ class Presence:
                 self._end(item, f"has said nothing for {self._lease_s:g} seconds: it is {_WORDS[type(item)]}")
 
     def _end(self, item: Parked | Detached, why: str) -> None:
-        self._context.report(f"client {item.client!r} {why}")
+        self._context.report("misses a client", "warning", client=item.client, reason=why)
         self._notices.note(item)
         self._noted[item.client] = self._clock_s()
 

@@ -43,7 +43,9 @@ class StepRecords:
         try:
             return _ends.decode(stored.data)
         except msgspec.MsgspecError as error:
-            self._context.report(f"leaves out message {stored.position} of {stored.subject}: {error}")
+            self._context.report(
+                "leaves out a message", "warning", position=stored.position, subject=stored.subject, reason=str(error)
+            )
             return []
 
     async def fence(self) -> int:

@@ -14,8 +14,11 @@ from catchment.broker.broker import Settings
 from catchment.model.errors import TransportError
 from catchment.transport.context import LifeContext, LiveOptions, Tasks
 from catchment.transport.credentials import OPEN, Credentials
+from catchment.transport.figures import BrokerFigures, Counts
 from catchment.transport.jetstream import FullError, JetStream, WrongPositionError
 from catchment.transport.life import Life, Stopped
+from catchment.transport.reports import Report, keep_silent
+from catchment.transport.status import StatusAnswers
 from catchment.transport.wire import AccessError, Connection, ConnectionLostError, open_connection
 
 __all__ = ["LiveBroker", "LiveOptions"]
@@ -28,7 +31,7 @@ RECONNECT_S = (0.05, 2.0)
 class LiveBroker:
     """One broker of an overlay against one server.
 
-    `report` hears a line about whatever an operator should know; `at` is called with the name of each point where a
+    `report` hears whatever an operator should know; `at` is called with the name of each point where a
     crash would be interesting.
     """
 
@@ -42,7 +45,7 @@ class LiveBroker:
         *,
         options: LiveOptions | None = None,
         credentials: Credentials = OPEN,
-        report: Callable[[str], None] = lambda line: None,
+        report: Report = keep_silent,
         at: Callable[[str], None] = lambda point: None,
     ) -> None:
         self.name, self.neighbours, self.settings = name, tuple(sorted(set(neighbours))), settings
@@ -50,6 +53,7 @@ class LiveBroker:
         self.credentials, self.report, self.at = credentials, report, at
         self.serving = asyncio.Event()
         """Set while the broker takes inputs."""
+        self._counts = Counts(name, self.neighbours)
         self._tasks = Tasks()
         self._life: Life | None = None
         self._is_stopping = False
@@ -58,6 +62,10 @@ class LiveBroker:
     def position(self) -> int:
         """Of the last input that was handled in any life of this process."""
         return 0 if self._life is None else self._life.handled
+
+    def figures(self) -> BrokerFigures:
+        """How the broker stands, and what this process has done as it."""
+        return self._counts.figures(self.position, None if self._life is None else self._life.standing())
 
     async def run(self) -> None:
         """Be this broker until `stop`, or until another process is; a lost connection is opened again."""
@@ -75,30 +83,42 @@ class LiveBroker:
                     takeovers = 1 if self.position > before else takeovers + 1
                     if takeovers > TAKEOVERS_MAX:
                         raise
-                    self.report(f"begins again, as another process has still stored something: {error}")
+                    self.report("begins again, as another process has still stored something", reason=str(error))
                 except FullError as error:
-                    self.report(f"begins again, as the server's store is full: {error}")
+                    self.report("begins again, as the server's store is full", "warning", reason=str(error))
                     await asyncio.sleep(RECONNECT_S[1])
                 except ConnectionLostError as error:
-                    self.report(str(error))
+                    self.report("is disconnected", "warning", reason=str(error))
                     await self._connection.close()
                     self._connection = await self._reopened()
         finally:
+            self._counts.state = "ended"
             await self._connection.close()
 
     async def _live_once(self, connection: Connection) -> None:
         streams, self._tasks = JetStream(connection), Tasks()
-        context = LifeContext(self.name, self.neighbours, self.options, streams, self.report, self.at, self._tasks)
+        context = LifeContext(
+            self.name, self.neighbours, self.options, streams, self.report, self.at, self._tasks, self._counts
+        )
+        self._counts.lives += 1
+        self._counts.state = "recovering"
         life = self._life = Life(context, self.settings, self.make_advice, self.position)
+        answers = StatusAnswers(self.name, connection, self.figures, lambda: life.broker)
         try:
-            await life.live(self.serving.set)
+            await life.live(self._serve)
         except WrongPositionError:
             # Whoever was this broker before may not have heard of it yet; whoever is it now has the lease.
             await life.lease.check()
             raise
         finally:
+            answers.stop()
             self.serving.clear()
+            self._counts.state = "disconnected"
             life.end()
+
+    def _serve(self) -> None:
+        self._counts.state = "serving"
+        self.serving.set()
 
     def stop(self) -> None:
         """End after the step that is under way, with a snapshot."""

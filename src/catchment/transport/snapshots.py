@@ -8,6 +8,7 @@ Rule 3: pieces are stored on condition of the last position of the stream. A pro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from catchment.broker.broker import Broker
@@ -30,6 +31,8 @@ class SnapshotStore:
         self._at: dict[str, int] = {}
         """By key, where a piece is stored."""
         self._snapshots = Snapshots(broker)
+        self.whole_at_us: int | None = None
+        """When the newest whole snapshot was stored."""
         self.writing: int | None = None
         """The position of the snapshot that was begun and is not whole."""
 
@@ -42,8 +45,9 @@ class SnapshotStore:
         """Keep any other process from writing; the pieces that bring the broker back, none if it never was here."""
         await self._streams.create(self._name, [snapshot_subject(self._broker, "*")], max_msgs_per_subject=1)
         await self._store_fence()
-        pieces = await self._stored()
+        pieces, stored_us = await self._stored()
         self._snapshots = Snapshots(self._broker, pieces.values())
+        self.whole_at_us = max((stored_us[key] for key in self._snapshots.needed), default=None)
         return [pieces[key] for key in self._snapshots.needed]
 
     async def _store_fence(self) -> None:
@@ -57,11 +61,12 @@ class SnapshotStore:
                 continue
             return
 
-    async def _stored(self) -> dict[str, bytes]:
-        """All pieces that are there, by key."""
+    async def _stored(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        """All pieces that are there, and when each was stored, by key."""
         reader = Reader(self._streams, self._name, 1)
         await reader.start()
         pieces: dict[str, bytes] = {}
+        stored_us: dict[str, int] = {}
         position = 0
         try:
             while position < self._last:
@@ -70,10 +75,10 @@ class SnapshotStore:
                     kind = one.subject.rpartition(".")[2]
                     if kind != FENCE:
                         key = untoken(kind)
-                        pieces[key], self._at[key] = one.data, position
+                        pieces[key], self._at[key], stored_us[key] = one.data, position, one.at_us
         finally:
             reader.stop()
-        return pieces
+        return pieces, stored_us
 
     def begin(self, broker: Broker) -> None:
         """Freeze a broker, all of whose frames are handed over; or do nothing if there is a snapshot of it already."""
@@ -87,7 +92,7 @@ class SnapshotStore:
             key, data = piece
             self._last = self._at[key] = await self._streams.store(self._subject(key), data, after=self._last)
             if self._snapshots.note_stored():
-                self.writing = None
+                self.writing, self.whole_at_us = None, time.time_ns() // 1_000
                 return
 
     async def drop_useless(self) -> None:
