@@ -227,7 +227,7 @@ def test_no_answer_can_be_led_to_where_its_client_may_not_publish(guarded: Guard
 
             async def are_stored() -> bool:
                 nonlocal strangers
-                strangers = overlay.said.count("leaves out message")
+                strangers = overlay.said.count("leaves out a message")
                 return strangers >= len(aims)
 
             await eventually(are_stored, within_s=20)
@@ -616,7 +616,10 @@ def test_signs_of_life_of_every_user_reach_the_broker(guarded: Guarded) -> None:
             silent._beating.cancel()
 
             async def is_gone() -> bool:
-                return "client 'ann/silent' has said nothing for 0.6 seconds: it is gone" in overlay.said
+                return (
+                    "misses a client: client ann/silent, reason has said nothing for 0.6 seconds: it is gone"
+                    in overlay.said
+                )
 
             await eventually(is_gone)
             await alive.subscribe(ALL)

@@ -11,10 +11,12 @@ from catchment.broker.broker import Broker
 from catchment.broker.inputs import Attached, Detached, Input, Item, Parked, Resumed
 from catchment.transport.client import ClientDroppedError
 from catchment.transport.context import LifeContext, LiveOptions
+from catchment.transport.figures import Counts
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import outbox_stream
 from catchment.transport.notices import Notices
 from catchment.transport.presence import Presence
+from catchment.transport.reports import keep_silent
 from catchment.transport.wire import open_connection
 from tests.transport.conftest import SCHEMAS, Live, eventually, fall_silent, run, vanish
 from tests.transport.processes import settings_of
@@ -52,7 +54,10 @@ def test_what_a_client_that_vanished_wanted_and_advertised_ends_with_its_lease(l
             async with asyncio.timeout(60):
                 assert (await anext(values)).value == 2.0
             await is_gone(overlay, "b1", "anyone/vanishing")
-            assert "client 'anyone/vanishing' has said nothing for 0.6 seconds: it is gone" in overlay.said
+            assert (
+                "misses a client: client anyone/vanishing, reason has said nothing for 0.6 seconds: it is gone"
+                in overlay.said
+            )
             assert "/stays'" not in overlay.said
 
     run(test())
@@ -68,7 +73,10 @@ def test_a_durable_client_that_vanished_is_collected_for_until_its_retention_is_
             await vanish(first)
 
             async def is_parked() -> bool:
-                return "client 'anyone/ann' has said nothing for 0.6 seconds: it is away" in overlay.said
+                return (
+                    "misses a client: client anyone/ann, reason has said nothing for 0.6 seconds: it is away"
+                    in overlay.said
+                )
 
             await eventually(is_parked)
             await publisher.publish("traffic", {"speed": 1.0})
@@ -81,7 +89,10 @@ def test_a_durable_client_that_vanished_is_collected_for_until_its_retention_is_
             overlay.brokers["b1"].kill()
             overlay.brokers["b1"].start()
             await is_gone(overlay, "b1", "anyone/ann")
-            assert "client 'anyone/ann' was away for longer than its retention, and has gone" in overlay.said
+            assert (
+                "misses a client: client anyone/ann, reason was away for longer than its retention, and has gone"
+                in overlay.said
+            )
 
     run(test())
 
@@ -117,9 +128,9 @@ def test_a_durable_client_that_is_heard_again_goes_on(live: Callable[..., Live])
 
             await eventually(is_so)
 
-        await is_said("client 'anyone/ann' has said nothing for 0.6 seconds: it is away")
+        await is_said("misses a client: client anyone/ann, reason has said nothing for 0.6 seconds: it is away")
         client._beating = asyncio.create_task(client._say_alive())
-        await is_said("hears client 'anyone/ann' again")
+        await is_said("hears a client again: client anyone/ann")
         await client.publish("traffic", {"speed": 1.0})
         assert (await anext(subscription))["speed"] == 1.0
         await client.close()
@@ -135,7 +146,7 @@ class Clock:
         self.broker = Broker("b1", [], settings_of(SCHEMAS))
         options = LiveOptions(client_lease_us=10_000_000, client_retention_us=100_000_000)
         context = LifeContext(
-            "b1", (), options, cast(Any, None), lambda line: None, lambda point: None, cast(Any, None)
+            "b1", (), options, cast(Any, None), keep_silent, lambda point: None, cast(Any, None), Counts("b1", ())
         )
         self.presence = Presence(context, cast(Notices, self), lambda: int(self.now_s * 1e6), lambda: self.now_s)
         self._position = 0

@@ -16,10 +16,12 @@ from catchment.transport import notices
 from catchment.transport.buckets import Bucket
 from catchment.transport.context import LifeContext, LiveOptions
 from catchment.transport.description import BUCKET, KEY, Description
+from catchment.transport.figures import Counts
 from catchment.transport.jetstream import JetStream
 from catchment.transport.marks import MARK, newest_marked
 from catchment.transport.names import input_stream, link_subject, snapshot_stream, snapshot_subject
 from catchment.transport.notices import Notices, Timer
+from catchment.transport.reports import keep_silent
 from catchment.transport.wire import open_connection
 from tests.transport.conftest import Live, run
 
@@ -135,7 +137,14 @@ def test_a_server_whose_clock_steps_back_does_not_have_its_broker_woken_again_an
             return self
 
     context = LifeContext(
-        "b1", (), LiveOptions(), cast(Any, Connected()), lambda line: None, lambda point: None, cast(Any, None)
+        "b1",
+        (),
+        LiveOptions(),
+        cast(Any, Connected()),
+        keep_silent,
+        lambda point: None,
+        cast(Any, None),
+        Counts("b1", ()),
     )
     monkeypatch.setattr(notices, "_clock_us", lambda: 0)
 
