@@ -11,7 +11,7 @@ Rule 5: peers are visited in the order of their names.
 Rule 6: the broker queues nothing. Whoever hosts it parks what a peer does not take yet, and says when that is too much;
         then clients' publications are refused, and nothing else is: what an advice publishes, nobody could keep back.
 
-What clients ask for is in `requests.py`, what neighbours say in `neighbours.py`.
+How clients come and go is in `clients.py`, what they ask for in `requests.py`, what neighbours say in `neighbours.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from catchment.broker import clients, neighbours, requests
 from catchment.broker import messages as m
-from catchment.broker import neighbours, requests
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
 from catchment.broker.confirmations import Confirmations, WaitingAnswer
 from catchment.broker.demands import Demand
@@ -38,19 +38,13 @@ from catchment.broker.inputs import (
     AdviceAttached,
     AdviceRemoved,
     Allowed,
-    Attached,
-    Detached,
     Input,
     Item,
     Outcome,
-    Overrun,
-    Parked,
     Post,
     Posted,
     Received,
     Replied,
-    Resumed,
-    Rights,
     Room,
     Send,
     Step,
@@ -61,7 +55,6 @@ from catchment.broker.inputs import (
 from catchment.broker.joining import Joined, JoinedMessage
 from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits, require_name, shortened
 from catchment.broker.peers import HERE, HISTORY, Peer
-from catchment.broker.rights import losers
 from catchment.broker.routing import Before, Matched, Routes, RowNumbers, combined, rising
 from catchment.broker.summaries import SUMMARIES
 from catchment.broker.weaving import Failure, Weaver
@@ -392,63 +385,13 @@ class Broker:
 
     # -- clients and neighbours come and go ---------------------------------------------------------------------------
 
-    def _attach(self, item: Attached) -> Outcome:
-        if item.client in self.neighbours or item.client == self.name:
-            raise ConfigurationError(f"{item.client!r} is the name of a broker; accepted are other names")
-        require_name("a client", item.client)
-        if item.client.startswith(OWN):
-            raise ConfigurationError(f"a client is named {item.client!r}; accepted are names without {OWN!r} in front")
-        before = self.peers.get(item.client)
-        if before is not None:
-            if item.incarnation == before.incarnation:
-                return Outcome("repeated")
-            if item.incarnation < before.incarnation:
-                raise ConfigurationError(
-                    f"client {item.client!r} is in its life {before.incarnation}; accepted are later ones"
-                )
-            if item.owner != before.owner:
-                raise ConfigurationError(f"client {item.client!r} does not belong to {item.owner!r}")
-            self._detach(Detached(item.client))
-        self.peers[item.client] = Peer(item.incarnation, owner=item.owner, is_durable=item.durable)
-        self.clients.add(item.client)
-        # What an earlier life was about to hear is for nobody.
-        self._leaving.pop(item.client, None)
-        self._outgoing.pop(item.client, None)
-        self._begun.append(item.client)
-        self.weaver.happened("on_client_attached", item.client)
-        return TAKEN
-
-    def _park(self, item: Parked) -> Outcome:
-        peer = self._client(item.client, item.incarnation)
-        if peer.is_parked:
-            return Outcome("repeated", f"client {item.client!r} is parked already")
-        peer.is_parked, peer.parked_us = True, self.now_us
-        self.weaver.happened("on_client_parked", item.client)
-        return TAKEN
-
-    def _resume(self, item: Resumed) -> Outcome:
-        peer = self._client(item.client)
-        if item.owner != peer.owner:
-            raise ConfigurationError(f"client {item.client!r} does not belong to {item.owner!r}")
-        if not peer.is_parked:
-            raise ConfigurationError(f"client {item.client!r} is not parked; accepted are clients that are")
-        if item.incarnation < peer.incarnation:
-            raise ConfigurationError(
-                f"client {item.client!r} was in its life {peer.incarnation}; accepted are that and later ones"
-            )
-        peer.is_parked = False
-        if item.incarnation > peer.incarnation:
-            peer.begin(item.incarnation)
-            # Whoever it is now knows none of the schemas that were named before.
-            peer.writer = FrameWriter()
-        self.weaver.happened("on_client_resumed", item.client)
-        return TAKEN
-
-    def _detach(self, item: Detached) -> Outcome:
-        self._client(item.client, item.incarnation)
-        self.drop_client(item.client)
-        self.weaver.happened("on_client_detached", item.client)
-        return TAKEN
+    def admit_client(self, client: str, peer: Peer) -> None:
+        """Know a client that begins a life; what an earlier one was about to hear is for nobody."""
+        self.peers[client] = peer
+        self.clients.add(client)
+        self._leaving.pop(client, None)
+        self._outgoing.pop(client, None)
+        self._begun.append(client)
 
     def drop_client(self, client: str) -> None:
         """Forget a client, and take back all that it wanted and advertised."""
@@ -462,36 +405,14 @@ class Broker:
         self._outgoing.pop(client, None)
         self.confirmations.forget_client(client)
 
-    def _overrun(self, item: Overrun) -> Outcome:
-        """Drop a client for whom too much waits; that is the last it hears, behind the answers of this step."""
-        peer, said = self._client(item.client), self._outgoing.get(item.client, ())
-        # Events may be of a schema that was named in a frame that it missed.
-        answers: list[m.Message] = [one for one in said if isinstance(one, (m.Acknowledged, m.Refused))]
-        self._detach(Detached(item.client))
-        self._leaving[item.client], self._outgoing[item.client] = peer, answers
-        self.send(item.client, m.Dropped(item.frames))
-        return TAKEN
+    def said_to(self, peer: str) -> list[m.Message]:
+        """What a peer is about to be sent in this step."""
+        return list(self._outgoing.get(peer, ()))
 
-    def _change_rights(self, item: Rights) -> Outcome:
-        """Take a new table of rights; who uses what it may no longer do hears that, behind all that it was sent."""
-        self.rights = item.users
-        for client, reason in list(losers(self)):
-            peer, said = self._client(client), self._outgoing.get(client, [])
-            self._detach(Detached(client))
-            self._leaving[client], self._outgoing[client] = peer, list(said)
-            self.send(client, m.Dropped(0, reason))
-        return TAKEN
-
-    def _client(self, name: str, incarnation: int = 0) -> Peer:
-        """A client that is there, in a certain life if one is given."""
-        if name not in self.clients or name.startswith(OWN):
-            known = ", ".join(sorted(one for one in self.clients if not one.startswith(OWN))) or "none"
-            raise ConfigurationError(f"no client {name!r} is at broker {self.name!r}; there are {known}")
-        if incarnation not in (0, self.peers[name].incarnation):
-            raise ConfigurationError(
-                f"client {name!r} is in its life {self.peers[name].incarnation}; accepted is that, not {incarnation}"
-            )
-        return self.peers[name]
+    def let_leave(self, client: str, peer: Peer, kept: Sequence[m.Message], last: m.Dropped) -> None:
+        """Send a client that was dropped the last that it hears, behind what is kept of this step."""
+        self._leaving[client], self._outgoing[client] = peer, list(kept)
+        self.send(client, last)
 
     def _neighbour_begins(self, neighbour: str, incarnation: int) -> None:
         """A neighbour has begun a new life: it knows nothing of before, and wants and advertises nothing yet."""
@@ -733,13 +654,8 @@ class Broker:
 
 
 _HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
-    Attached: Broker._attach,
-    Parked: Broker._park,
-    Resumed: Broker._resume,
-    Detached: Broker._detach,
-    Overrun: Broker._overrun,
+    **clients.HANDLERS,
     Room: Broker._room,
-    Rights: Broker._change_rights,
     AdviceAttached: lambda broker, item: broker.weaver.begin(item.advice, broker._catalogue),
     AdviceRemoved: lambda broker, item: broker.weaver.remove(item.advice),
     Replied: lambda broker, item: broker.weaver.replied(item.reply),
