@@ -142,6 +142,15 @@ def test_spark_infers_no_more_from_conditions_than_it_can_hold(spark: SparkSessi
     assert [row.event_id for row in run.delivered("s").collect()] == [2]
 
 
+def test_what_a_regular_subscription_asks_reaches_the_files(spark: SparkSession, tmp_path: Path) -> None:
+    reserved = ("id AS event_id", "'t' AS topic", "'b' AS broker", "timestamp_micros(id) AS ts")
+    spark.range(3).selectExpr(*reserved, "CAST(id AS DOUBLE) AS x").write.parquet(str(tmp_path / "events"))
+    frame = spark.read.parquet(str(tmp_path / "events"))
+    run = replay(spark, frame, subscriptions=[Subscription("s", sql="SELECT * FROM t WHERE x > 1")])
+    assert [row.event_id for row in run.delivered("s").collect()] == [2]
+    assert "GreaterThanOrEqual(x," in run.delivered("s")._jdf.queryExecution().executedPlan().toString()
+
+
 def test_replays_leave_no_files_behind(spark: SparkSession, traffic: DataFrame) -> None:
     folder = Path(str(spark.sparkContext._temp_dir))
     before = sorted(folder.iterdir())
