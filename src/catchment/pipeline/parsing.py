@@ -9,10 +9,12 @@ Rule 3: a cell means the same however it is read: the common spellings are cast 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
 
@@ -23,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.model.errors import EventError
-from catchment.model.schema import Type
+from catchment.model.schema import RESERVED_COLUMNS, Type
 from catchment.workloads import loading
 
 __all__ = ["ASIDE_SCHEMA", "LINE_COLUMNS", "Field", "Layout", "TextFormat", "parse_lines"]
@@ -61,10 +63,20 @@ class Layout:
     delimiter: str = ","
     header: tuple[str, ...] | None = None
     """Of CSV files too large to be read in one piece, where only the first piece sees the file's own."""
+    asked: frozenset[str] | None = None
+    """Attributes to hand on; None is all. A row is set aside for what is wrong with any of them all the same."""
+
+    @cached_property
+    def kept(self) -> tuple[Field, ...]:
+        """The fields of parsed rows. A time may be out of range, which is not for the parser to say."""
+        if self.asked is None:
+            return self.fields
+        named = {*RESERVED_COLUMNS, *self.asked}
+        return tuple(one for one in self.fields if one.name in named or one.kind is Type.TIMESTAMP)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema([*((f.name, f.kind.arrow) for f in self.fields), *ASIDE_SCHEMA])
+        return pa.schema([*((one.name, one.kind.arrow) for one in self.kept), *ASIDE_SCHEMA])
 
 
 def parse_lines(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.RecordBatch]:
@@ -197,8 +209,10 @@ def _json_columns(lines: pa.Array, layout: Layout, reasons: Reasons) -> list[pa.
             rows.append(nothing)
             reasons[at] = _json_reason(error)
     columns: dict[str, pa.Array] = {}
-    by_column = zip(*map(msgspec.structs.astuple, rows), strict=True) if rows else iter([()] * len(read))
-    for one, given in zip(read, by_column, strict=True):
+    names = set(layout.schema.names)
+    kept = {f"f{at}": one for at, one in enumerate(read) if one.name in names}
+    by_column = zip(*map(attrgetter(*kept), rows), strict=True) if rows else iter([()] * len(kept))
+    for one, given in zip(kept.values(), by_column, strict=True):
         values = [None if value is None else str(value) for value in given] if one.name == "event_id" else given
         if one.kind is Type.TIMESTAMP:
             columns[one.name] = _typed(one, pa.array(values, pa.string()), reasons)
@@ -231,7 +245,7 @@ def _csv_columns(lines: pa.Array, place: _Place, layout: Layout, reasons: Reason
     positions, problem = _positions(header, layout)
     if problem is not None:
         reasons[:] = problem
-        return [pa.nulls(len(lines), one.kind.arrow) for one in layout.fields]
+        return [pa.nulls(len(lines), one.kind.arrow) for one in layout.kept]
     cells = _split(_decoded(lines, reasons), len(header), layout.delimiter, reasons)
     columns = {
         one.name: _typed(one, cells[positions[one.name]], reasons) for one in layout.fields if one.name in positions
@@ -242,13 +256,15 @@ def _csv_columns(lines: pa.Array, place: _Place, layout: Layout, reasons: Reason
 def _positions(header: Sequence[str], layout: Layout) -> tuple[dict[str, int], str | None]:
     """Where in a row each field stands, or why the rows of this header are no events."""
     wanted = [one for one in layout.fields if one.column is not None]
-    missing = [one.column for one in wanted if one.column not in header and one.otherwise is None]
+    first = {name: at for at, name in reversed(list(enumerate(header)))}
+    missing = [one.column for one in wanted if one.column not in first and one.otherwise is None]
     if missing:
         return {}, f"the file has no column {', '.join(str(name) for name in missing)}; it has {', '.join(header)}"
-    repeated = sorted({str(one.column) for one in wanted if list(header).count(str(one.column)) > 1})
+    counts = Counter(header)
+    repeated = sorted({str(one.column) for one in wanted if counts[str(one.column)] > 1})
     if repeated:
         return {}, f"the file has two columns {', '.join(repeated)}"
-    return {one.name: list(header).index(str(one.column)) for one in wanted if one.column in header}, None
+    return {one.name: first[str(one.column)] for one in wanted if one.column in first}, None
 
 
 def _decoded(lines: pa.Array, reasons: Reasons) -> pa.Array:
@@ -322,7 +338,7 @@ _PARSERS: Mapping[Type, Callable[[str], Any]] = {
 
 _COMMON = {
     Type.INT: r"^-?\d{1,18}$",
-    Type.FLOAT: r"^-?\d{1,15}(\.\d{1,15})?$",
+    Type.FLOAT: r"^-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,2})?$",
     Type.TIMESTAMP: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)?$",
 }
 """The spellings that Arrow casts to the same value as the parser of one cell does."""
@@ -356,6 +372,15 @@ def _typed(one: Field, cells: pa.Array, reasons: Reasons) -> pa.Array:
 
 def _cast_common(cells: pa.Array, kind: Type) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """The values of cells in a common spelling, and the rows of all others."""
+    if kind is Type.FLOAT:
+        # Most columns are numbers throughout. Arrow reads the same ones as the parser does, and NaN and infinities.
+        try:
+            values = cells.cast(kind.arrow)
+        except pa.ArrowInvalid:
+            pass
+        else:
+            if pc.all(pc.is_finite(values)).as_py():
+                return values, np.empty(0, np.int64)
     if kind in _COMMON:
         common = pc.match_substring_regex(cells, _COMMON[kind])
         plain = pc.if_else(common, cells, pa.scalar(None, pa.string()))
@@ -373,12 +398,12 @@ def _cast_common(cells: pa.Array, kind: Type) -> tuple[pa.Array, npt.NDArray[np.
 
 
 def _completed(columns: dict[str, pa.Array], layout: Layout, count: int, reasons: Reasons) -> list[pa.Array]:
-    """All fields in order, with their constants; an event without an id could not even be reported later."""
-    for one in layout.fields:
+    """All kept fields in order, with their constants; an event without an id could not even be reported later."""
+    for one in layout.kept:
         if one.name not in columns:
             columns[one.name] = pa.repeat(pa.scalar(one.otherwise, pa.string()), count).cast(one.kind.arrow)
         elif one.otherwise is not None:
             columns[one.name] = pc.fill_null(columns[one.name], one.otherwise)
     for at in np.flatnonzero(np.asarray(pc.is_null(columns["event_id"]))).tolist():
         reasons[at] = reasons[at] or "event_id is missing"
-    return [columns[one.name] for one in layout.fields]
+    return [columns[one.name] for one in layout.kept]
