@@ -123,8 +123,8 @@ def constraint_count(frame: DataFrame) -> int:
 
 
 def test_spark_infers_no_more_from_conditions_than_it_can_hold(spark: SparkSession, tmp_path: Path) -> None:
-    """Each renamed column doubled what Spark inferred from a condition over many: thirteen took it minutes."""
-    names = [f"x{number}" for number in range(12)]
+    """Each renamed column doubles what Spark infers from a condition over many: thirteen took it minutes."""
+    names = [f"x{number}" for number in range(9)]
     columns = (f"CAST(id AS DOUBLE) AS {name}" for name in names)
     reserved = ("id AS event_id", "'t' AS topic", "'b' AS broker", "timestamp_micros(id) AS ts")
     spark.range(3).selectExpr(*reserved, *columns).write.parquet(str(tmp_path / "events"))

@@ -33,6 +33,9 @@ __all__ = ["ASIDE_SCHEMA", "LINE_COLUMNS", "Field", "Layout", "TextFormat", "par
 TextFormat = Literal["csv", "json"]
 Reasons: TypeAlias = "npt.NDArray[np.object_]"
 
+CELLS_AT_ONCE = 4_000_000
+"""Cells parsed together; what bounds the memory of a worker."""
+
 LINE_COLUMNS = ("value", "file", "block_start", "block_length", "file_size")
 """What `parse_lines` reads: the line as bytes, and where it stands."""
 
@@ -66,6 +69,10 @@ class Layout:
     asked: frozenset[str] | None = None
     """Attributes to hand on; None is all. A row is set aside for what is wrong with any of them all the same."""
 
+    @property
+    def lines_at_once(self) -> int:
+        return max(1, CELLS_AT_ONCE // len(self.fields))
+
     @cached_property
     def kept(self) -> tuple[Field, ...]:
         """The fields of parsed rows. A time may be out of range, which is not for the parser to say."""
@@ -95,8 +102,10 @@ def parse_lines(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[p
                 place.header = _header(place, lines[0].as_py(), layout)
                 place.lines_read += 1
                 lines = lines[1:]
-            yield _parse(lines, place, layout)
-            place.lines_read += len(lines)
+            for begin in range(0, len(lines), layout.lines_at_once):
+                some = lines[begin : begin + layout.lines_at_once]
+                yield _parse(some, place, layout)
+                place.lines_read += len(some)
 
 
 @dataclass
@@ -247,9 +256,13 @@ def _csv_columns(lines: pa.Array, place: _Place, layout: Layout, reasons: Reason
         reasons[:] = problem
         return [pa.nulls(len(lines), one.kind.arrow) for one in layout.kept]
     cells = _split(_decoded(lines, reasons), len(header), layout.delimiter, reasons)
+    reals = _real_columns(cells, len(header), positions, layout)
     columns = {
-        one.name: _typed(one, cells[positions[one.name]], reasons) for one in layout.fields if one.name in positions
+        one.name: _typed(one, _every(cells, positions[one.name], len(header)), reasons)
+        for one in layout.fields
+        if one.name in positions and (reals is None or one.kind is not Type.FLOAT)
     }
+    columns |= reals or {}
     return _completed(columns, layout, len(lines), reasons)
 
 
@@ -281,8 +294,34 @@ def _decoded(lines: pa.Array, reasons: Reasons) -> pa.Array:
         return pa.array(texts, pa.string())
 
 
-def _split(lines: pa.Array, width: int, delimiter: str, reasons: Reasons) -> list[pa.Array]:
-    """The cells of all rows, column by column; empty ones for rows that do not have them."""
+def _real_columns(
+    cells: pa.Array, width: int, positions: Mapping[str, int], layout: Layout
+) -> dict[str, pa.Array] | None:
+    """All kept columns of real numbers, once every such column was cast in one go; None where some cell is unusual.
+
+    Arrow reads the same numbers as the parser of one cell does, and NaN and infinities, which that one refuses.
+    """
+    names = [one.name for one in layout.fields if one.name in positions and one.kind is Type.FLOAT]
+    if not names:
+        return {}
+    rows = np.arange(0, len(cells), width)[:, np.newaxis]
+    real = cells.take(pa.array((rows + [positions[name] for name in names]).ravel()))
+    try:
+        values = pc.if_else(pc.equal(real, ""), pa.scalar(None, pa.string()), real).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    if pc.all(pc.is_finite(values)).as_py() is False:
+        return None
+    kept = set(layout.schema.names)
+    return {name: _every(values, at, len(names)) for at, name in enumerate(names) if name in kept}
+
+
+def _every(values: pa.Array, first: int, step: int) -> pa.Array:
+    return values.take(pa.array(np.arange(first, len(values), step)))
+
+
+def _split(lines: pa.Array, width: int, delimiter: str, reasons: Reasons) -> pa.Array:
+    """The cells of all rows, row by row; empty ones for rows that do not have them."""
     lines = pc.utf8_rtrim(lines, "\r")
     rows = pc.split_pattern(lines, delimiter)
     quoted = np.flatnonzero(np.asarray(pc.match_substring(lines, '"')))
@@ -297,8 +336,7 @@ def _split(lines: pa.Array, width: int, delimiter: str, reasons: Reasons) -> lis
         for at in quoted.tolist():
             listed[at] = _quoted_row(lines[at].as_py(), width, delimiter, at, reasons)
         rows = pa.array(listed, pa.list_(pa.string()))
-    cells = rows.flatten()
-    return [cells.take(pa.array(np.arange(at, len(lines) * width, width))) for at in range(width)]
+    return rows.flatten()
 
 
 def _quoted_row(line: str, width: int, delimiter: str, at: int, reasons: Reasons) -> list[str]:
@@ -372,15 +410,6 @@ def _typed(one: Field, cells: pa.Array, reasons: Reasons) -> pa.Array:
 
 def _cast_common(cells: pa.Array, kind: Type) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """The values of cells in a common spelling, and the rows of all others."""
-    if kind is Type.FLOAT:
-        # Most columns are numbers throughout. Arrow reads the same ones as the parser does, and NaN and infinities.
-        try:
-            values = cells.cast(kind.arrow)
-        except pa.ArrowInvalid:
-            pass
-        else:
-            if pc.all(pc.is_finite(values)).as_py():
-                return values, np.empty(0, np.int64)
     if kind in _COMMON:
         common = pc.match_substring_regex(cells, _COMMON[kind])
         plain = pc.if_else(common, cells, pa.scalar(None, pa.string()))
