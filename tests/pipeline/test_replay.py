@@ -113,11 +113,11 @@ def test_two_thousand_columns_of_text_files_are_no_obstacle(
 
 
 def constraint_count(frame: DataFrame) -> int:
-    """How many conditions Spark knows of the rows of some step, at most."""
+    """How many conditions Spark infers on the way to what it knows of the rows of some step, at most."""
     waiting, found = [frame._jdf.queryExecution().optimizedPlan()], 0
     while waiting:
         plan = waiting.pop()
-        found = max(found, plan.constraints().size())
+        found = max(found, plan.validConstraints().size())
         waiting += [plan.children().apply(at) for at in range(plan.children().size())]
     return found
 
