@@ -3,14 +3,16 @@
 import math
 import random
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from catchment import Subscription, replay
+from catchment import Overlay, Subscription, replay, stream
 from catchment.pipeline.acceptance import REASON
-from catchment.pipeline.deduplication import REPEATED, marked_repeats
+from catchment.pipeline.deduplication import CONTENT, REPEATED, marked_repeats, with_content
+from tests.pipeline.growing import finished
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +24,7 @@ Row = tuple[int, str, str, int, str, str | None]
 
 def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
     timed = spark.createDataFrame(rows, SCHEMA.replace("ts timestamp", "ts bigint"))
-    return timed.withColumn("ts", timed.ts.cast("timestamp"))
+    return with_content(timed.withColumn("ts", timed.ts.cast("timestamp")))
 
 
 def outcome(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -73,7 +75,7 @@ def test_repeats_before_and_after_in_time_in_one_batch_and_in_later_ones(spark: 
         )
         want = expected(rows, known, watermark_s)
         assert outcome(marked) == want
-        assert marked.columns == ["event_id", "topic", "broker", "ts", "known", REASON]
+        assert marked.columns == ["event_id", "topic", "broker", "ts", "known", REASON, CONTENT]
         repeats += sum(row[-1] == REPEATED for row in want)
         seen = spark.createDataFrame(remembered.collect(), remembered.schema)
     assert repeats > 100
@@ -91,6 +93,58 @@ def test_a_late_repeat_is_a_repeat_and_a_late_event_is_none_to_repeat(spark: Spa
     ]
     marked, _ = marked_repeats(frame(spark, rows), remembered, 150_000_000)
     assert [row[-1] for row in outcome(marked)] == [REPEATED, "", ""]
+
+
+IDS = 30
+CONTRADICTING = "event_id bigint, topic string, broker string, ts timestamp, n bigint, x double, y double"
+
+
+def contradicting(spark: SparkSession) -> DataFrame:
+    """Each id three times at the same time: with two values, with both exchanged, and with a NaN."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    said = [(n, x, y) for n in range(IDS) for x, y in ((n, -n - 0.5), (-n - 0.5, n), (n, math.nan))]
+    rows = [(n, "t", "b1", at, n, float(x), float(y)) for n, x, y in said]
+    return spark.createDataFrame(rows, CONTRADICTING)
+
+
+@pytest.mark.parametrize("engine", ["sql", "shared"])
+def test_which_of_two_repeats_is_kept_does_not_depend_on_what_is_asked(spark: SparkSession, engine: Any) -> None:
+    events = contradicting(spark)
+    whole = replay(spark, events, subscriptions=[Subscription("all", sql="SELECT * FROM t")], deduplicate=True)
+    kept = {row.event_id: (row.x, row.y) for row in whole.delivered("all").collect()}
+    assert len(kept) == IDS
+    assert len({x < 0 for x, _ in kept.values()}) == 2, "by what they say: sometimes the one, sometimes the other"
+    for at, name in enumerate("xy"):
+        asked = [Subscription(name, sql=f"SELECT sum({name}) FROM t GROUP BY window(ts, '1 day'), n")]
+        run = replay(spark, events, subscriptions=asked, deduplicate=True, engine=engine)
+        answers = {int(row.group["n"]): row.value for row in run.notifications.collect()}
+        assert answers == {one: values[at] for one, values in kept.items()}
+
+
+def test_a_stream_keeps_the_same_of_two_repeats_as_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    contradicting(spark).coalesce(1).write.parquet(str(tmp_path / "events"))
+    asked = [Subscription("s", "b1", sql="SELECT sum(x) FROM t GROUP BY window(ts, '1 day'), n")]
+    overlay = Overlay.from_links([("b1", "b2")])
+    replayed = replay(
+        spark,
+        spark.read.parquet(str(tmp_path / "events")),
+        subscriptions=asked,
+        overlay=overlay,
+        deduplicate=True,
+    )
+    job = stream(
+        spark,
+        spark.readStream.schema(CONTRADICTING).parquet(str(tmp_path / "events")),
+        checkpoint=str(tmp_path / "checkpoint"),
+        subscriptions=asked,
+        overlay=overlay,
+        deduplicate=True,
+        trigger="available now",
+    )
+    finished(job).end()
+    told = {row.group["n"]: row.value for row in job.notifications.collect()}
+    assert told == {row.group["n"]: row.value for row in replayed.notifications.collect()}
+    assert len(told) == IDS
 
 
 def test_many_columns_that_may_be_wrong_are_no_burden_to_plain_sql(spark: SparkSession) -> None:

@@ -1,6 +1,7 @@
 """Lines of text as events, or kept aside with a reason. No Spark here: what a task does with its lines."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -109,6 +110,21 @@ def test_a_bad_json_line_is_kept_aside(line: str | bytes, reason: str) -> None:
     good, aside = parsed(JSON, lines_of(['{"id": 8}', line, '{"id": "r9", "extra": [1]}']))
     assert [(line_number, why) for _, line_number, _, why in aside] == [(2, reason)]
     assert [row["event_id"] for row in good] == ["8", "r9"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "lines"),
+    [
+        (CSV, [HEADER, "r1,hill,2024-03-01,1.5,7,true,a", "r2,hill,2024-03-01,1.5,7,true,a", "r3,,,NaN,7,,"]),
+        (JSON, ['{"id": "r1", "celsius": 1.5, "count": 7}', '{"id": "r2", "count": 7}', '{"id": 3, "celsius": 1e999}']),
+    ],
+)
+def test_what_nobody_asks_about_is_looked_at_and_not_handed_on(layout: Layout, lines: list[str]) -> None:
+    (batch,) = parse_lines(iter([lines_of(lines)]), replace(layout, asked=frozenset({"count"})))
+    assert batch.schema.names[:5] == ["event_id", "topic", "broker", "ts", "count"]
+    assert not {"celsius", "wet", "note"} & set(batch.schema.names)
+    assert batch.column("count").to_pylist() == [7, 7, None]
+    assert [reason is None for reason in batch.column("_reason").to_pylist()] == [True, True, False]
 
 
 def test_every_file_is_read_by_its_own_header() -> None:

@@ -88,7 +88,20 @@ def test_columns_are_known_through_steps_that_keep_them(spark: SparkSession, tmp
 
 @pytest.mark.parametrize(
     "text",
-    ["1,NaN", "1,-Infinity\n", "inf", '{"x": "+INF"}', "1e400", "1E+308", "0x1p1024", "9" * 300, "\\u004eaN", "1\0"],
+    [
+        *(
+            "1,NaN",
+            "1,-Infinity\n",
+            "inf",
+            '{"x": "+INF"}',
+            "1e400",
+            "1E+308",
+            "0x1p1024",
+            "9" * 300,
+            "9" * 250 + "e99",
+        ),
+        *("\\u004eaN", "1\0", "2_NaN_3"),
+    ],
 )
 def test_texts_that_may_name_infinities_are_not_taken_for_finite(tmp_path: Path, text: str) -> None:
     path = tmp_path / "events.csv"
@@ -101,3 +114,14 @@ def test_texts_with_numbers_and_words_name_only_finite_ones(tmp_path: Path) -> N
     path.write_text("id,topic,x\n1,finance information,1e-05\n2,b1,-9.5E22\n3,,-1e-300\n")
     assert may_name_only_finite([str(path)])
     assert not may_name_only_finite([str(path), str(tmp_path / "missing.csv")])
+
+
+def test_readers_that_were_told_of_other_numbers_are_in_doubt(spark: SparkSession, tmp_path: Path) -> None:
+    names = [f"x{at}" for at in range(FINITE_FROM + 1)]
+    (tmp_path / "events.csv").write_text("\n".join(";".join(["-"] * len(names)) for _ in range(2)))
+    kinds = ", ".join(f"{name} DOUBLE" for name in names)
+    doubtful: list[dict[str, str]] = [{"sep": ";", "nanValue": "-"}, {"delimiter": "a"}, {"sep": ";", "escape": "a"}]
+    plain = {"sep": ";", "mode": "PERMISSIVE"}
+    for options, finite in ((plain, set(names)), *((one, set()) for one in doubtful)):
+        table = spark.read.schema(kinds).options(**options).csv(str(tmp_path))
+        assert known_columns(table).finite == finite, options

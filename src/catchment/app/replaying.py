@@ -24,6 +24,7 @@ from catchment.model.errors import ConfigurationError
 from catchment.model.subscription import Subscription
 from catchment.overlay import Overlay
 from catchment.pipeline.generated import WORKLOADS, Generated
+from catchment.pipeline.publications import Catalog
 from catchment.pipeline.sources import Files, FromColumn, Recorded, open_batch
 from catchment.pipeline.topics import AbsentTopicWarning, absent_topics
 from catchment.workloads import debs14_links
@@ -152,7 +153,7 @@ def replay_job(
         refuse_to_overwrite(spark, results)
     with steps.step("source opened"):
         # Text is parsed, and made-up events are made, once for all that is asked of them.
-        opened = open_batch(spark, source).persist()
+        opened = open_batch(spark, source, asked=None if check_with_oracle else _attributes(configuration)).persist()
         publications = opened.publications
     subscriptions = _asked(configuration, publications, steps)
     options = configuration.options
@@ -250,6 +251,17 @@ def _asked(configuration: Configuration, publications: DataFrame, steps: Steps) 
         if isinstance(configuration.source, Recorded):
             sample = publications.toArrow()
         return drawn.draw(sample)
+
+
+def _attributes(configuration: Configuration) -> set[str] | None:
+    """The attributes that answers depend on; None is all of them."""
+    # On links events have sizes, and which of two repeats counts depends on all that they say.
+    if configuration.overlay is not None or configuration.options.deduplicate or configuration.drawn is not None:
+        return None
+    catalog = Catalog(configuration.topics)
+    if any(one.query.topic not in catalog.schemas for one in configuration.subscriptions):
+        return None  # which is reported when the job is compiled
+    return {name for one in configuration.subscriptions for name in catalog.attributes_of(one)}
 
 
 def _written(results: dict[str, DataFrame], sink: SinkOptions, spark: SparkSession) -> dict[str, DataFrame]:

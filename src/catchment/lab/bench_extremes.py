@@ -6,6 +6,7 @@ the first event is read. All sides of a comparison run in turn in one process.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ import catchment
 from catchment.model.dialect import SubscriptionSql
 from catchment.model.schema import Schema, Type
 from catchment.model.subscription import Subscription
+from catchment.model.times import timestamp_text
+from catchment.pipeline.sources import Files, open_batch
 from catchment.stages import Active, compile_plan
 
 __all__ = ["Extreme", "measure_extremes"]
@@ -36,6 +39,9 @@ OVERLAPS = (10, 100, 1_000, 86_400)
 PLAIN_OVERLAP_MAX = 1_000
 """Beyond this, plain SQL would take minutes."""
 COLUMNS = 2_000
+TEXTS: tuple[Literal["csv", "json"], ...] = ("csv", "json")
+TEXT_EVENTS = 5_000
+"""Of text files with many columns, which take ten times the room of Parquet."""
 LITERALS = 5_000
 SUBSCRIPTIONS = 20_000
 SHARE_OF_QUICK = 10
@@ -65,6 +71,7 @@ def measure_extremes(
     folder.mkdir(parents=True, exist_ok=True)
     found = _long_windows(spark, folder, repetitions, report)
     found.append(_many_columns(spark, folder, COLUMNS // share, repetitions, report))
+    found += [_many_columns_of_text(spark, folder, kind, COLUMNS // share, repetitions, report) for kind in TEXTS]
     found.append(_long_lists(LITERALS // share, repetitions, report))
     return found + _many_subscriptions(SUBSCRIPTIONS // share, report)
 
@@ -108,6 +115,58 @@ def _many_columns(
     }
     seconds = _in_turn(actions, repetitions)
     return Extreme(f"{count:,} columns, two used, with planning", seconds["ours"], seconds["plain"], "plain Spark", 3)
+
+
+def _many_columns_of_text(
+    spark: SparkSession,
+    folder: Path,
+    kind: Literal["csv", "json"],
+    count: int,
+    repetitions: int,
+    report: Callable[[str], None],
+) -> Extreme:
+    """As `catchment replay` reads them: every cell is looked at, and rows that are no events are set aside."""
+    attributes = {f"x{number}": Type.FLOAT for number in range(count)}
+    path = folder / f"columns-{count}-{TEXT_EVENTS}.{kind}"
+    if not path.exists():
+        _write_text(path, kind, list(attributes))
+    sql = "SELECT avg(x0) FROM traffic WHERE x1 < 0.5 GROUP BY window(ts, '1 minute')"
+    topics = {"traffic": Schema(attributes)}
+    files = Files(format=kind, path=str(path), topics=topics)
+    columns = "event_id STRING, topic STRING, broker STRING, ts TIMESTAMP, "
+    columns += ", ".join(f"{name} DOUBLE" for name in attributes)
+    report(f"{kind} with {count:,} columns")
+
+    def ours() -> None:
+        opened = open_batch(spark, files, asked=("x0", "x1")).persist()
+        _run(catchment.replay(spark, opened.publications, subscriptions=_asking(sql), schema=topics).notifications)
+        opened.unpersist()
+
+    def plain() -> None:
+        table = spark.read.schema(columns).options(header=True).format(kind).load(str(path))
+        _run(table.where("topic = 'traffic' AND x1 < 0.5").groupBy(_spark_window("1 minute")).agg({"x0": "avg"}))
+
+    seconds = _in_turn({"ours": ours, "plain": plain}, repetitions)
+    name = f"{kind.upper()} with {count:,} columns, two used, checked throughout"
+    return Extreme(name, seconds["ours"], seconds["plain"], "plain Spark", at_most=3)
+
+
+def _write_text(path: Path, kind: Literal["csv", "json"], names: list[str]) -> None:
+    random = np.random.default_rng(3)
+    whole = path.with_suffix(".writing")
+    with whole.open("w", encoding="utf-8") as file:
+        if kind == "csv":
+            file.write(",".join(("event_id", "topic", "broker", "ts", *names)) + "\n")
+        for number in range(TEXT_EVENTS):
+            values = map(repr, random.random(len(names)).tolist())
+            fixed = (f"e{number}", "traffic", "b1", timestamp_text(number * 1_000_000))
+            if kind == "csv":
+                file.write(",".join((*fixed, *values)) + "\n")
+            else:
+                reserved = zip(("event_id", "topic", "broker", "ts"), map(json.dumps, fixed), strict=True)
+                pairs = (*reserved, *zip(names, values, strict=True))
+                file.write("{" + ",".join(f'"{name}":{value}' for name, value in pairs) + "}\n")
+    whole.rename(path)
 
 
 def _long_lists(count: int, repetitions: int, report: Callable[[str], None]) -> Extreme:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from catchment.model.schema import RESERVED_COLUMNS, Schema
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
-from catchment.pipeline.columns import NEVER, attribute_of, column_of, spark_literal
+from catchment.pipeline.columns import NEVER, column_of, is_attribute, spark_literal
 from catchment.pipeline.statistics import NOTHING_KNOWN, Known
 from catchment.stages import HEADER_BYTES, Plan, Wanted
 
@@ -50,8 +50,8 @@ def accepted(publications: DataFrame, plan: Plan, known: Known = NOTHING_KNOWN) 
     if REASON in publications.columns:
         # What Spark infers from one condition over many computed columns may grow until its memory is full.
         return kept.where(f"{REASON} IS NULL")
-    problems = _problems(publications, plan.schemas, plan.brokers if plan.has_overlay else None, known)
-    return kept.where(f"NOT ({' OR '.join(problems)}) OR {NEVER}") if problems else kept
+    problems = _problems(plan.schemas, plan.brokers if plan.has_overlay else None, known)
+    return kept.where(f"NOT ({' OR '.join(problems)}) OR {NEVER}")
 
 
 def used_columns(publications: DataFrame, plan: Plan) -> list[str]:
@@ -74,10 +74,9 @@ def judged(
     sizes = [f"{_size(publications)} AS {SIZE}"] if measured else []
     if REASON in publications.columns:
         return publications.selectExpr("*", *sizes)
-    problems = _problems(publications, schemas, brokers, known)
-    # Where all is known, nothing can be wrong; CASE wants some condition all the same.
-    reason = " ".join(f"WHEN {problem} THEN {said}" for problem, said in problems.items()) or "WHEN FALSE THEN ''"
-    return publications.selectExpr("*", f"CASE {reason} END AS {REASON}", *sizes)
+    problems = _problems(schemas, brokers, known)
+    reason = " ".join(f"WHEN {problem} THEN {said}" for problem, said in problems.items())
+    return publications.selectExpr("*", f"CASE {reason} END AS {REASON}", *sizes).drop(OUTSIDE)
 
 
 def for_a_pass(judged: DataFrame, plan: Plan, wanted: Wanted, watermark_us: int | None) -> DataFrame:
@@ -97,9 +96,7 @@ def _used(plan: Plan) -> set[str]:
     return {column_of(name) for topic in plan.topics.values() for name in topic.schema}
 
 
-def _problems(
-    publications: DataFrame, schemas: Mapping[str, Schema], brokers: Collection[str] | None, known: Known
-) -> dict[str, str]:
+def _problems(schemas: Mapping[str, Schema], brokers: Collection[str] | None, known: Known) -> dict[str, str]:
     """What makes a publication no event, and what is then said, both as SQL; the first that holds counts."""
     doubtful = (name for name in RESERVED_COLUMNS if name not in known.complete)
     found = {f"{name} IS NULL": spark_literal(f"{name} is missing") for name in doubtful}
@@ -108,21 +105,14 @@ def _problems(
         found[f"topic NOT IN ({_list(schemas)})"] = spark_literal(f"unknown topic; known are {topics}")
     if brokers is not None:
         found[f"broker NOT IN ({_list(brokers)})"] = spark_literal("the broker is not in the overlay")
-    if OUTSIDE in publications.columns:
-        found[f"{OUTSIDE} IS NOT NULL"] = OUTSIDE
-        return found
-    kinds = {attribute_of(column): (column, kind) for column, kind in publications.dtypes}
-    outside = outside_of_ranges({name: one for name, one in kinds.items() if name not in known.finite})
-    if outside is not None:
-        found[outside[0]] = outside[1]
+    found[f"{OUTSIDE} IS NOT NULL"] = OUTSIDE
     return found
 
 
-def outside_of_ranges(values: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Whether some value is beyond the range of its type, and which one, both as SQL; None if no value can be.
+def outside_of_ranges(values: Mapping[str, tuple[str, str]]) -> str:
+    """OUTSIDE as SQL, from SQL and type of each attribute.
 
-    `values` are SQL and type of each attribute. One function over all of a type: a condition for each would be too
-    much for Spark where there are thousands.
+    One function over all of a type: a condition for each would be too much for Spark where there are thousands.
     """
     checked = {name: (sql, _RANGES[kind]) for name, (sql, kind) in values.items() if kind in _RANGES}
     beyond = []
@@ -133,13 +123,13 @@ def outside_of_ranges(values: Mapping[str, tuple[str, str]]) -> tuple[str, str] 
         if numbers and low is not None:
             beyond.append(f"{_of_all('least', numbers)} < {low}")
     if not beyond:
-        return None
+        return "CAST(NULL AS STRING)"
     said = []
     for name, (sql, (number, low, high, problem)) in checked.items():
         value = number.format(sql)
         condition = f"{value} > {high}" if low is None else f"{value} NOT BETWEEN {low} AND {high}"
         said.append(f"CASE WHEN {condition} THEN {spark_literal(f'{name} {problem}')} END")
-    return f"coalesce({' OR '.join(beyond)}, FALSE)", _of_all("coalesce", said)
+    return f"CASE WHEN {' OR '.join(beyond)} THEN {_of_all('coalesce', said)} END"
 
 
 def _of_all(function: str, values: list[str]) -> str:
@@ -154,7 +144,7 @@ def _size(publications: DataFrame) -> str:
     """As `stages.measuring.event_bytes`."""
     sizes = [f"{HEADER_BYTES}L"]
     for column, kind in publications.dtypes:
-        if column not in (*RESERVED_COLUMNS, REASON, OUTSIDE):
+        if is_attribute(column):
             size = f"octet_length({column}) + 4" if kind == "string" else "1" if kind == "boolean" else "8"
             sizes.append(f"CASE WHEN {column} IS NULL THEN 0 ELSE {size} END")
     # In pairs, as a sum of thousands one after the other is nested too deeply for Spark.

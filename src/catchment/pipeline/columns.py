@@ -26,6 +26,7 @@ __all__ = [
     "attribute_of",
     "column_of",
     "condition_sql",
+    "is_attribute",
     "map_in_arrow",
     "spark_literal",
     "with_attribute_names",
@@ -57,9 +58,14 @@ def column_of(attribute: str) -> str:
 
 def attribute_of(column: str) -> str:
     """The attribute of a column, or the name of a column of ours."""
-    if not column.startswith(_PREFIX):
+    if not is_attribute(column):
         return column
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), column.removeprefix(_PREFIX))
+
+
+def is_attribute(column: str) -> bool:
+    """Whether a column holds an attribute; the others are reserved, or ours."""
+    return column.startswith(_PREFIX)
 
 
 def with_attribute_names(batch: pa.RecordBatch) -> pa.RecordBatch:

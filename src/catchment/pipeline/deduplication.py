@@ -2,7 +2,8 @@
 
 Rule 1: only accepted events count. One that is refused or late repeats nothing that comes after it, so that its
         publisher can send it again, corrected.
-Rule 2: which of several repeats is kept depends on their content alone, so that a batch that runs again keeps the same.
+Rule 2: which of several repeats at one time is kept depends on all that they say, so that a batch that runs again, a
+        replay, and a job with other subscriptions keep the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from pyspark.sql import types as T
 from catchment.model.events import DEDUPLICATION_US
 from catchment.pipeline.acceptance import REASON
 
-__all__ = ["REPEATED", "deduplicated", "marked_repeats", "seen_schema"]
+__all__ = ["CONTENT", "REPEATED", "deduplicated", "marked_repeats", "seen_schema", "with_content"]
+
+CONTENT = "content"
+"""What all attributes of a publication say, as one number."""
 
 REPEATED = f"repeats an event of the last {DEDUPLICATION_US // 1_000_000} seconds"
 """The reason given with a publication that is left out as a repeat."""
@@ -22,9 +26,14 @@ REPEATED = f"repeats an event of the last {DEDUPLICATION_US // 1_000_000} second
 _EVENT = ("topic", "broker", "event_id")
 
 
+def with_content(prepared: DataFrame) -> DataFrame:
+    """Prepared publications with CONTENT, while all attributes are there."""
+    return prepared.withColumn(CONTENT, F.xxhash64(*prepared.columns))
+
+
 def deduplicated(judged: DataFrame) -> DataFrame:
     """Judged publications of a bounded table, without repeats of accepted ones."""
-    return _with_repeats(_comparable(judged, None)).where("NOT repeated").select("publication.*")
+    return _with_repeats(_comparable(judged, None)).where("NOT repeated").select("publication.*").drop(CONTENT)
 
 
 def marked_repeats(judged: DataFrame, seen: DataFrame | None, watermark_us: int | None) -> tuple[DataFrame, DataFrame]:
@@ -63,7 +72,7 @@ def _comparable(judged: DataFrame, watermark_us: int | None) -> DataFrame:
 
 def _with_repeats(rows: DataFrame) -> DataFrame:
     """Whether each new and accepted one lies within 120 s after one that counts, or before one that was known."""
-    same = Window.partitionBy(*_EVENT).orderBy("ts", F.desc("known"), F.xxhash64("publication"))
+    same = Window.partitionBy(*_EVENT).orderBy("ts", F.desc("known"), F.col("publication").getField(CONTENT))
     earlier = same.rowsBetween(Window.unboundedPreceding, -1)
     later = same.rowsBetween(1, Window.unboundedFollowing)
     since = _time_us() - F.last(F.when(F.col("counts"), _time_us()), ignorenulls=True).over(earlier)

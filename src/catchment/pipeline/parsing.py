@@ -9,10 +9,12 @@ Rule 3: a cell means the same however it is read: the common spellings are cast 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
 
@@ -23,13 +25,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catchment.model.errors import EventError
-from catchment.model.schema import Type
+from catchment.model.schema import RESERVED_COLUMNS, Type
 from catchment.workloads import loading
 
 __all__ = ["ASIDE_SCHEMA", "LINE_COLUMNS", "Field", "Layout", "TextFormat", "parse_lines"]
 
 TextFormat = Literal["csv", "json"]
 Reasons: TypeAlias = "npt.NDArray[np.object_]"
+
+CELLS_AT_ONCE = 4_000_000
+"""Cells parsed together; what bounds the memory of a worker."""
 
 LINE_COLUMNS = ("value", "file", "block_start", "block_length", "file_size")
 """What `parse_lines` reads: the line as bytes, and where it stands."""
@@ -61,10 +66,24 @@ class Layout:
     delimiter: str = ","
     header: tuple[str, ...] | None = None
     """Of CSV files too large to be read in one piece, where only the first piece sees the file's own."""
+    asked: frozenset[str] | None = None
+    """Attributes to hand on; None is all. A row is set aside for what is wrong with any of them all the same."""
+
+    @property
+    def lines_at_once(self) -> int:
+        return max(1, CELLS_AT_ONCE // len(self.fields))
+
+    @cached_property
+    def kept(self) -> tuple[Field, ...]:
+        """The fields of parsed rows. A time may be out of range, which is not for the parser to say."""
+        if self.asked is None:
+            return self.fields
+        named = {*RESERVED_COLUMNS, *self.asked}
+        return tuple(one for one in self.fields if one.name in named or one.kind is Type.TIMESTAMP)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pa.schema([*((f.name, f.kind.arrow) for f in self.fields), *ASIDE_SCHEMA])
+        return pa.schema([*((one.name, one.kind.arrow) for one in self.kept), *ASIDE_SCHEMA])
 
 
 def parse_lines(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.RecordBatch]:
@@ -83,8 +102,10 @@ def parse_lines(batches: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[p
                 place.header = _header(place, lines[0].as_py(), layout)
                 place.lines_read += 1
                 lines = lines[1:]
-            yield _parse(lines, place, layout)
-            place.lines_read += len(lines)
+            for begin in range(0, len(lines), layout.lines_at_once):
+                some = lines[begin : begin + layout.lines_at_once]
+                yield _parse(some, place, layout)
+                place.lines_read += len(some)
 
 
 @dataclass
@@ -197,8 +218,10 @@ def _json_columns(lines: pa.Array, layout: Layout, reasons: Reasons) -> list[pa.
             rows.append(nothing)
             reasons[at] = _json_reason(error)
     columns: dict[str, pa.Array] = {}
-    by_column = zip(*map(msgspec.structs.astuple, rows), strict=True) if rows else iter([()] * len(read))
-    for one, given in zip(read, by_column, strict=True):
+    names = set(layout.schema.names)
+    kept = {f"f{at}": one for at, one in enumerate(read) if one.name in names}
+    by_column = zip(*map(attrgetter(*kept), rows), strict=True) if rows else iter([()] * len(kept))
+    for one, given in zip(kept.values(), by_column, strict=True):
         values = [None if value is None else str(value) for value in given] if one.name == "event_id" else given
         if one.kind is Type.TIMESTAMP:
             columns[one.name] = _typed(one, pa.array(values, pa.string()), reasons)
@@ -231,24 +254,30 @@ def _csv_columns(lines: pa.Array, place: _Place, layout: Layout, reasons: Reason
     positions, problem = _positions(header, layout)
     if problem is not None:
         reasons[:] = problem
-        return [pa.nulls(len(lines), one.kind.arrow) for one in layout.fields]
+        return [pa.nulls(len(lines), one.kind.arrow) for one in layout.kept]
     cells = _split(_decoded(lines, reasons), len(header), layout.delimiter, reasons)
+    reals = _real_columns(cells, len(header), positions, layout)
     columns = {
-        one.name: _typed(one, cells[positions[one.name]], reasons) for one in layout.fields if one.name in positions
+        one.name: _typed(one, _every(cells, positions[one.name], len(header)), reasons)
+        for one in layout.fields
+        if one.name in positions and (reals is None or one.kind is not Type.FLOAT)
     }
+    columns |= reals or {}
     return _completed(columns, layout, len(lines), reasons)
 
 
 def _positions(header: Sequence[str], layout: Layout) -> tuple[dict[str, int], str | None]:
     """Where in a row each field stands, or why the rows of this header are no events."""
     wanted = [one for one in layout.fields if one.column is not None]
-    missing = [one.column for one in wanted if one.column not in header and one.otherwise is None]
+    first = {name: at for at, name in reversed(list(enumerate(header)))}
+    missing = [one.column for one in wanted if one.column not in first and one.otherwise is None]
     if missing:
         return {}, f"the file has no column {', '.join(str(name) for name in missing)}; it has {', '.join(header)}"
-    repeated = sorted({str(one.column) for one in wanted if list(header).count(str(one.column)) > 1})
+    counts = Counter(header)
+    repeated = sorted({str(one.column) for one in wanted if counts[str(one.column)] > 1})
     if repeated:
         return {}, f"the file has two columns {', '.join(repeated)}"
-    return {one.name: list(header).index(str(one.column)) for one in wanted if one.column in header}, None
+    return {one.name: first[str(one.column)] for one in wanted if one.column in first}, None
 
 
 def _decoded(lines: pa.Array, reasons: Reasons) -> pa.Array:
@@ -265,8 +294,34 @@ def _decoded(lines: pa.Array, reasons: Reasons) -> pa.Array:
         return pa.array(texts, pa.string())
 
 
-def _split(lines: pa.Array, width: int, delimiter: str, reasons: Reasons) -> list[pa.Array]:
-    """The cells of all rows, column by column; empty ones for rows that do not have them."""
+def _real_columns(
+    cells: pa.Array, width: int, positions: Mapping[str, int], layout: Layout
+) -> dict[str, pa.Array] | None:
+    """All kept columns of real numbers, once every such column was cast in one go; None where some cell is unusual.
+
+    Arrow reads the same numbers as the parser of one cell does, and NaN and infinities, which that one refuses.
+    """
+    names = [one.name for one in layout.fields if one.name in positions and one.kind is Type.FLOAT]
+    if not names:
+        return {}
+    rows = np.arange(0, len(cells), width)[:, np.newaxis]
+    real = cells.take(pa.array((rows + [positions[name] for name in names]).ravel()))
+    try:
+        values = pc.if_else(pc.equal(real, ""), pa.scalar(None, pa.string()), real).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    if pc.all(pc.is_finite(values)).as_py() is False:
+        return None
+    kept = set(layout.schema.names)
+    return {name: _every(values, at, len(names)) for at, name in enumerate(names) if name in kept}
+
+
+def _every(values: pa.Array, first: int, step: int) -> pa.Array:
+    return values.take(pa.array(np.arange(first, len(values), step)))
+
+
+def _split(lines: pa.Array, width: int, delimiter: str, reasons: Reasons) -> pa.Array:
+    """The cells of all rows, row by row; empty ones for rows that do not have them."""
     lines = pc.utf8_rtrim(lines, "\r")
     rows = pc.split_pattern(lines, delimiter)
     quoted = np.flatnonzero(np.asarray(pc.match_substring(lines, '"')))
@@ -281,8 +336,7 @@ def _split(lines: pa.Array, width: int, delimiter: str, reasons: Reasons) -> lis
         for at in quoted.tolist():
             listed[at] = _quoted_row(lines[at].as_py(), width, delimiter, at, reasons)
         rows = pa.array(listed, pa.list_(pa.string()))
-    cells = rows.flatten()
-    return [cells.take(pa.array(np.arange(at, len(lines) * width, width))) for at in range(width)]
+    return rows.flatten()
 
 
 def _quoted_row(line: str, width: int, delimiter: str, at: int, reasons: Reasons) -> list[str]:
@@ -322,7 +376,7 @@ _PARSERS: Mapping[Type, Callable[[str], Any]] = {
 
 _COMMON = {
     Type.INT: r"^-?\d{1,18}$",
-    Type.FLOAT: r"^-?\d{1,15}(\.\d{1,15})?$",
+    Type.FLOAT: r"^-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,2})?$",
     Type.TIMESTAMP: r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)?$",
 }
 """The spellings that Arrow casts to the same value as the parser of one cell does."""
@@ -373,12 +427,12 @@ def _cast_common(cells: pa.Array, kind: Type) -> tuple[pa.Array, npt.NDArray[np.
 
 
 def _completed(columns: dict[str, pa.Array], layout: Layout, count: int, reasons: Reasons) -> list[pa.Array]:
-    """All fields in order, with their constants; an event without an id could not even be reported later."""
-    for one in layout.fields:
+    """All kept fields in order, with their constants; an event without an id could not even be reported later."""
+    for one in layout.kept:
         if one.name not in columns:
             columns[one.name] = pa.repeat(pa.scalar(one.otherwise, pa.string()), count).cast(one.kind.arrow)
         elif one.otherwise is not None:
             columns[one.name] = pc.fill_null(columns[one.name], one.otherwise)
     for at in np.flatnonzero(np.asarray(pc.is_null(columns["event_id"]))).tolist():
         reasons[at] = reasons[at] or "event_id is missing"
-    return [columns[one.name] for one in layout.fields]
+    return [columns[one.name] for one in layout.kept]

@@ -159,16 +159,13 @@ class Preparation:
         }
 
     def frame(self, attributes: Collection[str] | None = None, finite: Collection[str] = ()) -> DataFrame:
-        """All attributes; or only some, and as OUTSIDE what is wrong with any attribute that is not known as finite."""
+        """All attributes or only some, and as OUTSIDE what is wrong with any that is not known as finite."""
         source, column = self._addressed()
         values = {name: cast.format(column[name]) for name, cast in self._casts.items()}
         chosen = [name for name in values if attributes is None or name in RESERVED_COLUMNS or name in attributes]
-        selected = [f"{values[name]} AS {column_of(name)}" for name in chosen]
-        if len(chosen) < len(values):
-            doubtful = {name: (values[name], kind) for name, kind in self._checked.items() if name not in finite}
-            condition, said = outside_of_ranges(doubtful) or ("FALSE", "''")
-            selected.append(f"CASE WHEN {condition} THEN {said} END AS {OUTSIDE}")
-        return source.selectExpr(*selected)
+        doubtful = {name: (values[name], kind) for name, kind in self._checked.items() if name not in finite}
+        selected = (f"{values[name]} AS {column_of(name)}" for name in chosen)
+        return source.selectExpr(*selected, f"{outside_of_ranges(doubtful)} AS {OUTSIDE}")
 
     def _addressed(self) -> tuple[DataFrame, dict[str, str]]:
         """The publications, and each attribute's column there as SQL."""

@@ -17,8 +17,8 @@ from catchment.overlay import LINK_TRAFFIC_SCHEMA, Overlay, topic_tree, word_cou
 from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline import shared_pass
 from catchment.pipeline.acceptance import OUTSIDE, REASON, accepted, judged
-from catchment.pipeline.columns import any_of_sql, attribute_of, column_of, spark_literal
-from catchment.pipeline.deduplication import deduplicated
+from catchment.pipeline.columns import any_of_sql, attribute_of, column_of, is_attribute, spark_literal
+from catchment.pipeline.deduplication import deduplicated, with_content
 from catchment.pipeline.plain_sql import plain_answers
 from catchment.pipeline.planner import Choice, choose
 from catchment.pipeline.plans import SentPlan
@@ -111,10 +111,15 @@ class Run:
     def _prepared(self, attributes: Collection[str] | None) -> DataFrame:
         if not self._deduplicate:
             return self._preparation.frame(attributes, self._known.finite)
-        # Which of several repeats is kept depends on all that they say.
-        events = self._preparation.frame()
+        events = with_content(self._preparation.frame(None, self._known.finite))
         brokers = self.plan.brokers if self.plan.has_overlay else None
-        return deduplicated(judged(events, self.plan.schemas, brokers, self._known, measured=False))
+        events = judged(events, self.plan.schemas, brokers, self._known, measured=False)
+        asked = [
+            name
+            for name in events.columns
+            if attributes is None or not is_attribute(name) or attribute_of(name) in attributes
+        ]
+        return deduplicated(events.select(*asked))
 
     @cached_property
     def partials(self) -> DataFrame:
@@ -190,12 +195,10 @@ class Run:
             known = ", ".join(self.plan.regular_names) or "none"
             raise ConfigurationError(f"no regular subscription is named {subscription!r}; there are {known}")
         asked = None if query.columns is None else {*query.columns, *query.where.attributes}
-        of_topic = self._prepared(asked).where(f"topic = {spark_literal(query.topic)}")
-        events = (
-            accepted(of_topic, self.plan, self._known)
-            .drop(REASON, OUTSIDE)
-            .where(any_of_sql([query.where], self.plan.schemas[query.topic]))
-        )
+        # What it asks comes first, as Spark takes no condition to the files past the one about what is accepted.
+        matching = any_of_sql([query.where], self.plan.schemas[query.topic])
+        of_topic = self._prepared(asked).where(f"topic = {spark_literal(query.topic)}").where(matching)
+        events = accepted(of_topic, self.plan, self._known).drop(REASON, OUTSIDE)
         there = set(events.columns)
         names = (
             map(attribute_of, events.columns) if query.columns is None else dict.fromkeys(("event_id", *query.columns))

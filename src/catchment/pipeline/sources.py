@@ -9,7 +9,7 @@ FromOverlay   what the brokers of a running overlay have accepted
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -183,10 +183,13 @@ class FromOverlay:
 Source = Files | Generated | Recorded | FromOverlay
 
 
-def open_batch(spark: SparkSession, source: Source, *, rows_max: int | None = None) -> Opened:
+def open_batch(
+    spark: SparkSession, source: Source, *, rows_max: int | None = None, asked: Collection[str] | None = None
+) -> Opened:
     """All that a source holds now. Called on the driver; files are listed, and read when the results are used.
 
     Of files, `rows_max` is how many rows to read at most: a limit on what comes out would come too late to save work.
+    Of text, only attributes that are `asked` about leave the parser, if not all.
     """
     if isinstance(source, Generated):
         return Opened(generated_batch(spark, source), nothing_aside(spark))
@@ -203,7 +206,8 @@ def open_batch(spark: SparkSession, source: Source, *, rows_max: int | None = No
         frame = _mapped_columns(_listed(spark, source), source)
         return Opened(frame if rows_max is None else frame.limit(rows_max), nothing_aside(spark))
     lines = _listed(spark, source)
-    return _parsed(lines, _layout(source, lines), rows_max)
+    layout = replace(_layout(source, lines), asked=None if asked is None else frozenset(asked))
+    return _parsed(lines, layout, rows_max)
 
 
 def open_stream(spark: SparkSession, source: Source) -> Opened:

@@ -74,7 +74,7 @@ def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-_NOT_FINITE = r"(?i)\b(nan|inf|infinity)\b|e\+?[0-9]{3}|0x|[0-9]{300}|\\u|\x00"
+_NOT_FINITE = r"(?i)(^|[^a-z])(nan|inf|infinity)($|[^a-z])|e\+?[0-9]{3}|0x|[0-9]{200}|\\u|\x00"
 """What a text needs to name a double that is none or infinite, be it as CSV or as JSON; few others have it."""
 _BYTES_AT_ONCE = 2**23
 _PIECES_AT_ONCE = 8
@@ -201,7 +201,9 @@ def _source_of(table: DataFrame) -> _Source:
     if not parts or len(parts) > FILES_MAX or any(part.scheme != "file" for part in parts):
         return _Source()
     paths = tuple(unquote(part.path) for part in parts)
-    if is_text and (_has_own_numbers(relation) or any(Path(path).suffix not in _PLAIN_TEXT for path in paths)):
+    if is_text and any(Path(path).suffix not in _PLAIN_TEXT for path in paths):
+        return _Source()
+    if is_text and _may_spell_numbers_otherwise(relation):
         return _Source()
     # A folder's name may say the value of a column that no file has.
     in_folders = {field["name"] for field in json.loads(relation.partitionSchema().json())["fields"]}
@@ -210,13 +212,20 @@ def _source_of(table: DataFrame) -> _Source:
 
 _PLAIN_TEXT = frozenset(("", ".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson"))
 """Endings of names of which Spark does not conclude that a file is compressed."""
-_NUMBER_OPTIONS = ("nanvalue", "positiveinf", "negativeinf", "encoding", "charset")
+_PLAIN_OPTIONS = frozenset(
+    ("path", "header", "mode", "columnnameofcorruptrecord", "inferschema", "timestampformat", "dateformat", "nullvalue",
+     "pathglobfilter", "recursivefilelookup", "multiline")
+)  # fmt: skip
+"""Options of readers that leave the spelling of numbers alone."""
+_SEPARATORS = frozenset(("sep", "delimiter"))
 
 
-def _has_own_numbers(relation: Any) -> bool:
-    """Whether the reader was told of other spellings of numbers, or of other letters."""
-    options = str(relation.options()).lower()
-    return any(name in options for name in _NUMBER_OPTIONS)
+def _may_spell_numbers_otherwise(relation: Any) -> bool:
+    """Whether the reader was told of other spellings of numbers, or of letters that separate them."""
+    given = relation.options()
+    names = str(given.keySet().mkString("\n")).splitlines()
+    letters = any(str(given.apply(name)).isalpha() for name in names if name.lower() in _SEPARATORS)
+    return letters or not {name.lower() for name in names} <= _PLAIN_OPTIONS | _SEPARATORS
 
 
 def _kept_columns(relation: Any, top: Any) -> frozenset[str]:

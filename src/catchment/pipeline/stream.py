@@ -26,6 +26,7 @@ from catchment.overlay.placement import MESSAGES, Chosen, Cost, Strategy
 from catchment.pipeline.acceptance import REASON, SIZE, judged
 from catchment.pipeline.batches import HEARTBEAT, MicroBatches, StoppedError, now_us
 from catchment.pipeline.columns import column_of
+from catchment.pipeline.deduplication import CONTENT, with_content
 from catchment.pipeline.files import Folder
 from catchment.pipeline.journal import Journal
 from catchment.pipeline.ledger import Step
@@ -122,7 +123,10 @@ def stream(
         work.prepare()
         prepare_workers(spark.sparkContext)
         brokers = overlay.brokers if overlay is not None else None
-        events = judged(prepared(publications, catalog), catalog.schemas, brokers, measured=overlay is not None)
+        events = prepared(publications, catalog)
+        if deduplicate:
+            events = with_content(events)
+        events = judged(events, catalog.schemas, brokers, measured=overlay is not None)
         job = Job(work, lambda attributes: _start(events, attributes, work, folder, trigger))
         _RUNNING[str(folder)] = job
         return job
@@ -154,7 +158,7 @@ def _start(
 ) -> StreamingQuery:
     # Spark hands a micro-batch over row by row with all its columns: what nobody asks about is left out before.
     asked = {column_of(name) for name in attributes}
-    kept = [name for name in events.columns if name in {*RESERVED_COLUMNS, REASON, SIZE, *asked}]
+    kept = [name for name in events.columns if name in {*RESERVED_COLUMNS, REASON, SIZE, CONTENT, *asked}]
     source = events.select(*kept).withColumn(HEARTBEAT, F.lit(False))
     # Always, whatever the trigger: a Spark checkpoint belongs to one set of sources.
     source = source.unionByName(_heartbeats(source.drop(HEARTBEAT)))
