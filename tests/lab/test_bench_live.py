@@ -7,13 +7,17 @@ from rich.console import Console
 
 from catchment.lab import bench_live
 from catchment.model.errors import ConfigurationError
+from catchment.overlay import Overlay
 
 
 def test_every_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_live, "CHAINS", (3,))
     monkeypatch.setattr(bench_live, "PACED", ((2_000, 3),))
     heard: list[str] = []
-    result = bench_live.run(singles=1_000, batches=8, paced_s=0.5, asked=bench_live.ASKED[:1], report=heard.append)
+    asked = bench_live.ASKED[:1]
+    result = bench_live.run(
+        only=["throughput", "paced"], singles=1_000, batches=8, paced_s=0.5, asked=asked, report=heard.append
+    )
     assert heard == ["3 brokers, 1 regular subscriptions", "2,000 events a second through 3 brokers"]
     whats = [one["what"] for one in result["through"]]
     assert whats[0] == "singles, acknowledged"
@@ -34,6 +38,22 @@ def test_every_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "…" not in page.getvalue()
 
 
+def test_a_crowd_and_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_live, "DEBS14", Overlay.from_links([("b1", "b2")]))
+    monkeypatch.setattr(bench_live, "CROWD_RATES", (1.0,))
+    monkeypatch.setattr(bench_live, "CROWD_TOPICS", 10)
+    monkeypatch.setattr(bench_live, "DISK_RATE", 1_000)
+    result = bench_live.run(only=["disk", "crowd"], batches=4, paced_s=0.5, crowd=8, crowd_s=1.0)
+    (crowd,) = result["crowds"]
+    assert (crowd["clients"], crowd["events"]) == (8, 8)
+    assert crowd["memory_bytes"] > 10_000_000
+    assert [one["durability"] for one in result["paced"]] == ["disk"]
+    assert [one["what"] for one in result["through"]] == ["batches of 10,000 on disk, acknowledged"]
+    page = StringIO()
+    bench_live.print_report(result, Console(file=page, width=120))
+    assert "8 clients of 2 brokers" in page.getvalue()
+
+
 def test_what_there_is_no_row_of_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="only is 'fast'; accepted are throughput, paced"):
+    with pytest.raises(ConfigurationError, match="only is 'fast'; accepted are throughput, paced, disk, crowd"):
         bench_live.run(only=["fast"])

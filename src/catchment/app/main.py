@@ -457,7 +457,9 @@ def bench_broker(
 @bench.command("live")
 @reported
 def bench_live(
-    only: Annotated[list[str] | None, typer.Option(help="Measure only this: throughput, paced; several times.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Measure only this: throughput, paced, disk, crowd; several times.")
+    ] = None,
     quick: Annotated[bool, typer.Option(help="Few events.")] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -19,25 +19,35 @@ from rich.table import Table
 
 from catchment.broker.aggregation import AggregationOptions
 from catchment.lab.live import loads
-from catchment.lab.live.processes import RunningOverlay, Worker, cpu_s
+from catchment.lab.live.processes import RunningOverlay, Worker, cpu_s, memory_bytes
 from catchment.lab.live.raw import raw_messages
 from catchment.model.errors import ConfigurationError
 from catchment.overlay import Overlay
+from catchment.simulation.overlays import DEBS14
 
 __all__ = ["CHOICES", "QUICK", "print_report", "run"]
 
 CHAINS = (1, 3)
 ASKED = (("regular", 1), ("regular", 100), ("regular", 1_000), ("aggregate", 100))
-CHOICES = ("throughput", "paced")
+CHOICES = ("throughput", "paced", "disk", "crowd")
 ROWS = 10_000
 """Of the batches that count; smaller ones are printed beside."""
 SMALL_ROWS = 1_000
 SINGLE_BYTES, ROW_BYTES = 100, 34
 """About what an event takes by itself, and as a row of a batch."""
 WITHIN_S = 180.0
-QUICK: dict[str, Any] = {"singles": 4_000, "batches": 10, "paced_s": 1.5, "asked": ASKED[:1]}
+QUICK: dict[str, Any] = {
+    "singles": 4_000, "batches": 10, "paced_s": 1.5, "asked": ASKED[:1], "crowd": 32, "crowd_s": 2.0,
+}  # fmt: skip
 """What CI has time for."""
 PACED = ((20_000, 1), (20_000, 3), (2_000, 3))
+DISK_RATE = 20_000
+CROWD, CROWD_TOPICS, CROWD_ASKED = 1_600, 500, 5
+"""Clients, topics, and subscriptions of each client: those of the ASIA paper's table 2."""
+CROWD_RATES = (0.1, 0.2, 0.5, 1.0)
+"""Events a second of each client."""
+SUSTAINED_MS, SUSTAINED_S = 1_000.0, 1.0
+"""A rate is sustained if events are delivered within that, and the last is answered so soon after it was due."""
 
 WANTED: dict[tuple[str, int], float] = {
     ("singles, acknowledged", 1): 100_000,
@@ -46,6 +56,7 @@ WANTED: dict[tuple[str, int], float] = {
     (f"batches of {ROWS:,}, acknowledged", 3): 800_000,
 }
 """Events a second with one subscription, by what is done and the length of the chain."""
+WANTED_DISK = f"batches of {ROWS:,} on disk, acknowledged", 1_000_000
 WANTED_MS = {(20_000, 1): ("p99", 10.0), (20_000, 3): ("p99", 25.0), (2_000, 3): ("p50", 1.5)}
 
 
@@ -80,6 +91,31 @@ class Paced:
     behind_s: float
     """By how much the publisher missed its pace."""
     cpu_us: dict[str, float] = field(default_factory=dict)
+    durability: str = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many clients fared at a rate."""
+
+    clients: int
+    brokers: int
+    rate: float
+    """Of each client."""
+    events: int
+    delivered: int
+    p50_ms: float
+    p99_ms: float
+    answered_s: float
+    """How long after it was due the last event was answered."""
+    cores: float
+    """Of all brokers and the server."""
+    memory_bytes: int
+    """Of all brokers and the server, at its end."""
+
+    @property
+    def is_sustained(self) -> bool:
+        return self.p99_ms <= SUSTAINED_MS and self.answered_s <= SUSTAINED_S
 
 
 def run(
@@ -89,9 +125,14 @@ def run(
     batches: int = 300,
     paced_s: float = 12.0,
     asked: Sequence[tuple[str, int]] = ASKED,
+    crowd: int = CROWD,
+    crowd_s: float = 75.0,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Measure everything; a dictionary that JSON can hold. `paced_s` has a snapshot in it if it is over ten seconds."""
+    """Measure everything; a dictionary that JSON can hold.
+
+    `paced_s` has a snapshot in it if it is over ten seconds; `crowd_s` is how long each rate of the crowd lasts.
+    """
     chosen = tuple(only or CHOICES)
     for one in chosen:
         if one not in CHOICES:
@@ -107,9 +148,18 @@ def run(
         for rate, length in PACED:
             report(f"{rate:,} events a second through {length} brokers")
             paced.append(_paced(rate, length, paced_s))
+    if "disk" in chosen:
+        report("durability disk")
+        paced.append(_paced(DISK_RATE, 1, paced_s, "disk"))
+        through.append(_disk_batches(batches))
+    crowds: list[Crowd] = []
+    if "crowd" in chosen:
+        report(f"{crowd:,} clients of {len(DEBS14)} brokers")
+        crowds = _crowds(crowd, crowd_s)
     return {
         "through": [asdict(one) for one in through],
         "paced": [asdict(one) for one in paced],
+        "crowds": [{**asdict(one), "is_sustained": one.is_sustained} for one in crowds],
         "targets": list(_targets(through, paced)),
     }
 
@@ -122,9 +172,9 @@ def _chain(length: int) -> Overlay:
 class _Bench:
     """A running chain with a publisher and a subscriber."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self._overlay = RunningOverlay(_chain(length), {loads.TOPIC: loads.SCHEMA}, AggregationOptions())
+    def __init__(self, length: int, durability: str = "process") -> None:
+        topics = {loads.TOPIC: loads.SCHEMA}
+        self._overlay = RunningOverlay(_chain(length), topics, AggregationOptions(), durability)
         self.first, self.last = "b1", f"b{length}"
 
     def __enter__(self) -> _Bench:
@@ -196,26 +246,72 @@ def _throughput(length: int, kind: str, count: int, singles: int, batches: int) 
             yield one(what, events, raw_small, loads.batches, small, SMALL_ROWS, count, "acknowledged")
 
 
-def _paced(rate: int, length: int, seconds: float) -> Paced:
+def _disk_batches(batches: int) -> Through:
+    events = batches * ROWS
+    with _Bench(1, "disk") as bench:
+        raw = bench.raw_per_s(batches, ROWS * ROW_BYTES) * ROWS
+        asked = loads.questions(1, "regular")
+        spent, heard, begun, cpu = bench.measure(
+            asked, events // 2, events, loads.batches, batches, ROWS, 1, "acknowledged"
+        )
+    what = WANTED_DISK[0]
+    return Through(what, 1, "regular", 1, events, events / spent, events / (heard["ended"] - begun), raw, cpu)
+
+
+def _crowds(clients: int, seconds: float) -> list[Crowd]:
+    """Many clients, half of them in each of two processes, at each rate in turn."""
+    topics = [f"topic{number}" for number in range(CROWD_TOPICS)]
+    found: list[Crowd] = []
+    with RunningOverlay(DEBS14, dict.fromkeys(topics, loads.SCHEMA), AggregationOptions()) as overlay:
+        workers = [Worker(), Worker()]
+        try:
+            for rate in CROWD_RATES:
+                for seed, worker in enumerate(workers):
+                    half = clients // 2, CROWD_ASKED, seed, rate, seconds
+                    worker.begin(loads.crowd, overlay.url, overlay.brokers, topics, *half)
+                for worker in workers:
+                    worker.ready(3 * WITHIN_S)
+                ids = overlay.process_ids.values()
+                before, begun = sum(map(cpu_s, ids)), time.monotonic()
+                halves = [worker.result(WITHIN_S + 3 * seconds) for worker in workers]
+                cores = (sum(map(cpu_s, ids)) - before) / (time.monotonic() - begun)
+                found.append(
+                    Crowd(
+                        clients, len(overlay.brokers), rate,
+                        sum(one["events"] for one in halves), sum(one["delivered"] for one in halves),
+                        max(one["p50_ms"] for one in halves), max(one["p99_ms"] for one in halves),
+                        max(one["answered_s"] for one in halves), cores, sum(map(memory_bytes, ids)),
+                    )
+                )  # fmt: skip
+                if not found[-1].is_sustained:
+                    break
+        finally:
+            for worker in workers:
+                worker.stop()
+    return found
+
+
+def _paced(rate: int, length: int, seconds: float, durability: str = "process") -> Paced:
     total = round(rate * seconds)
-    with _Bench(length) as bench:
+    with _Bench(length, durability) as bench:
         # What is compiled is loaded, and connections are warm.
         bench.measure(loads.questions(1, "regular"), 100, 200, loads.paced, 2_000, 0.1, 1)
         asked = loads.questions(1, "regular")
         published, heard, _, cpu = bench.measure(asked, total // 2, total, loads.paced, rate, seconds, 1)
-    return Paced(rate, length, total, heard["p50"], heard["p99"], published["behind_s"], cpu)
+    return Paced(rate, length, total, heard["p50"], heard["p99"], published["behind_s"], cpu, durability)
 
 
 def _targets(through: Sequence[Through], paced: Sequence[Paced]) -> Iterator[dict[str, Any]]:
     for one in through:
-        wanted = WANTED.get((one.what, one.brokers))
+        wanted = WANTED_DISK[1] if one.what == WANTED_DISK[0] else WANTED.get((one.what, one.brokers))
         if wanted is not None and (one.kind, one.subscriptions) == ASKED[0]:
             name = f"{one.what}, {one.brokers} broker{'s' * (one.brokers > 1)}, events/s"
             yield {"name": name, "value": one.per_s, "sign": ">=", "wanted": wanted, "passes": one.per_s >= wanted}
     for late in paced:
-        share, most = WANTED_MS[late.rate, late.brokers]
+        share, most = ("p99", 10.0) if late.durability == "disk" else WANTED_MS[late.rate, late.brokers]
         value = late.p50_ms if share == "p50" else late.p99_ms
-        name = f"{late.rate:,}/s through {late.brokers}, {share} in ms"
+        on_disk = " on disk" if late.durability == "disk" else ""
+        name = f"{late.rate:,}/s{on_disk} through {late.brokers}, {share} in ms"
         yield {"name": name, "value": value, "sign": "<=", "wanted": most, "passes": value <= most}
 
 
@@ -243,10 +339,12 @@ def print_report(result: dict[str, Any], console: Console | None = None) -> None
             table.add_column(heading, justify="right")
         for one in result["paced"]:
             figures = (f"{one['p50_ms']:.2f}", f"{one['p99_ms']:.2f}", f"{max(one['behind_s'], 0):.2f}")
-            table.add_row(str(one["brokers"]), f"{one['rate']:,}", *figures)
+            table.add_row(str(one["brokers"]), f"{one['rate']:,}{' on disk' * (one['durability'] == 'disk')}", *figures)
         console.print(table)
         titled = [(f"{one['brokers']}: {one['rate']:,}/s", one["cpu_us"]) for one in result["paced"]]
         _print_cpu(console, "Processor time, µs an event, paced", titled)
+    if result["crowds"]:
+        _print_crowds(console, result["crowds"])
     table = Table(title="Targets, for two free cores")
     for heading in ("what", "measured", "wanted", ""):
         table.add_column(heading, justify="right" if heading in ("measured", "wanted") else "left")
@@ -254,6 +352,20 @@ def print_report(result: dict[str, Any], console: Console | None = None) -> None
         verdict = "[green]pass[/]" if target["passes"] else "[red]fail[/]"
         sign = "≥" if target["sign"] == ">=" else "≤"
         table.add_row(target["name"], f"{target['value']:,.6g}", f"{sign} {target['wanted']:,g}", verdict)
+    console.print(table)
+
+
+def _print_crowds(console: Console, crowds: Sequence[dict[str, Any]]) -> None:
+    first = crowds[0]
+    table = Table(title=f"{first['clients']:,} clients of {first['brokers']} brokers, {CROWD_ASKED} subscriptions each")
+    for heading in ("events/s each", "events", "delivered", "p50 ms", "p99 ms", "cores", "memory", ""):
+        table.add_column(heading, justify="right")
+    for one in crowds:
+        table.add_row(
+            f"{one['rate']:g}", f"{one['events']:,}", f"{one['delivered']:,}", f"{one['p50_ms']:.1f}",
+            f"{one['p99_ms']:.1f}", f"{one['cores']:.2f}", f"{one['memory_bytes'] / 1e6:,.0f} MB",
+            "sustained" if one["is_sustained"] else "too much",
+        )  # fmt: skip
     console.print(table)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from catchment.transport.client import Client
 from catchment.transport.subscriptions import Subscription
 from catchment.transport.wire import open_connection
 
-__all__ = ["SCHEMA", "TOPIC", "batches", "foreign", "paced", "questions", "singles", "subscriber"]
+__all__ = ["SCHEMA", "TOPIC", "batches", "crowd", "foreign", "paced", "questions", "singles", "subscriber"]
 
 TOPIC = "readings"
 SCHEMA = Schema({"sent": Type.INT, "speed": Type.FLOAT, "lane": Type.INT, "road": Type.STRING})
@@ -28,6 +29,8 @@ TICK_S = 0.001
 IN_FLIGHT = 32
 """Batches that are published at the same time."""
 FOREIGN_IN_FLIGHT = 5_000
+OPENED_TOGETHER = 16
+"""Clients of a crowd that connect at the same time."""
 Ready = Callable[[], None]
 
 
@@ -194,3 +197,66 @@ async def subscriber(ready: Ready, url: str, broker: str, asked: list[str], expe
         return {"events": got, "ended": ended, **shares}
     finally:
         await client.close()
+
+
+# -- many clients -----------------------------------------------------------------------------------------------------
+
+
+async def crowd(
+    ready: Ready, url: str, brokers: Sequence[str], topics: Sequence[str], clients: int, asked: int, seed: int,
+    rate: float, seconds: float,
+) -> dict[str, float]:  # fmt: skip
+    """Be many clients that subscribe to some topics each and publish to one; how many events came, and how late."""
+    random, room = Random(seed), asyncio.Semaphore(OPENED_TOGETHER)
+    delays: list[float] = []
+
+    async def read(subscription: Subscription) -> None:
+        async for content in subscription.batches():
+            if isinstance(content, pa.RecordBatch):
+                delays.extend((_now_us() - content.column("sent").to_numpy()) / 1e3)
+
+    readers: list[asyncio.Task[None]] = []
+
+    async def come(broker: str, wanted: Sequence[str], published: str) -> tuple[Client, str]:
+        async with room:
+            client = await Client(url, broker=broker).open()
+            there = [await client.subscribe(f"SELECT * FROM {topic}") for topic in wanted]
+            readers.extend(asyncio.create_task(read(one)) for one in there)
+            await client.advertise(published)
+            return client, published
+
+    drawn = [
+        (brokers[number % len(brokers)], random.sample(topics, asked), random.choice(topics))
+        for number in range(clients)
+    ]
+    there = await asyncio.gather(*(come(*one) for one in drawn))
+    ready()
+    try:
+        return await _publish_in_turn(there, random, rate * clients, seconds, delays)
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*(client.close() for client, _ in there))
+
+
+async def _publish_in_turn(
+    there: Sequence[tuple[Client, str]], random: Random, rate: float, seconds: float, delays: list[float]
+) -> dict[str, float]:
+    """Publish at a rate for so long, each event by another client."""
+    begun, number, total = time.perf_counter(), 0, round(rate * seconds)
+    answers: list[asyncio.Future[Any]] = []
+    while number < total:
+        due = min(int((time.perf_counter() - begun) * rate) + 1, total)
+        for _ in range(due - number):
+            client, topic = random.choice(there)
+            answers.append(client.publish_soon(topic, _row(number, 1, _now_us())))
+            number += 1
+        await asyncio.sleep(TICK_S)
+    behind = time.perf_counter() - begun - seconds
+    await asyncio.gather(*answers)
+    found = np.array(delays) if delays else np.zeros(1)
+    p50, p99 = np.percentile(found, (50, 99)).tolist()
+    return {
+        "events": total, "delivered": len(delays), "behind_s": behind, "p50_ms": p50, "p99_ms": p99,
+        "answered_s": time.perf_counter() - begun - seconds,
+    }  # fmt: skip

@@ -33,13 +33,15 @@ _context.set_forkserver_preload(["catchment.lab.live.loads", "catchment.lab.live
 class RunningOverlay:
     """A server and a process for each broker, on loopback, in a folder of its own; `with` starts and stops them."""
 
-    def __init__(self, overlay: Overlay, topics: dict[str, Schema], how: AggregationOptions, **server: Any) -> None:
-        self._described, self._server_options = Description.of(overlay, topics, how), server
+    def __init__(
+        self, overlay: Overlay, topics: dict[str, Schema], how: AggregationOptions, durability: str = "process"
+    ) -> None:
+        self._described = Description.of(overlay, topics, how, durability=durability)
         self.brokers = overlay.brokers
 
     def __enter__(self) -> RunningOverlay:
         self._folder = tempfile.TemporaryDirectory(prefix="catchment-bench-")
-        self._server = Server(Path(self._folder.name), **self._server_options)
+        self._server = Server(Path(self._folder.name), durability=self._described.durability)
         self._server.start()
         self.url = self._server.url
         asyncio.run(self._describe())
@@ -80,7 +82,9 @@ def _broker_process(name: str, url: str, described: Description) -> None:
     """The main function of a broker's process."""
 
     async def run() -> None:
-        broker = LiveBroker(name, described.neighbours(name), described.settings, described.advice, url)
+        broker = LiveBroker(
+            name, described.neighbours(name), described.settings, described.advice, url, options=described.options
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)
         await broker.run()
 
