@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from catchment import Overlay
+from catchment.broker import clients, neighbours, requests
 from catchment.broker import messages as m
-from catchment.broker import neighbours, requests
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.frames import FRAME_BYTES_MAX
 from catchment.broker.hosting import Host, Limits, Log, Outbox
@@ -162,7 +162,7 @@ BUGS: list[tuple[Any, str]] = [
     (requests, "publish"),
     (neighbours, "forward"),
     (Broker, "_neighbour_begins"),
-    (Broker, "_client"),
+    (clients, "_client"),
 ]
 
 

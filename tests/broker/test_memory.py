@@ -13,7 +13,7 @@ from catchment.broker.advice import Advice, At, Reply
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.inputs import AdviceAttached, AdviceRemoved, Attached, Input, Item, Replied, Room, Woken
 from catchment.broker.memory import freeze, restored
-from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
+from catchment.broker.snapshot_pieces import FORMAT, PieceHead, SnapshotPiece
 from catchment.broker.store import StoreReply
 from catchment.model.errors import CheckpointError
 from tests.broker.test_subscriber_count import COUNT
@@ -119,7 +119,7 @@ def test_a_piece_that_is_damaged_is_refused() -> None:
 def test_another_format_is_refused_by_its_number() -> None:
     first, *others = many_pieces()
     other = first[:5] + bytes([9]) + first[6:]
-    with pytest.raises(CheckpointError, match="a piece of a snapshot has the format 9; accepted is 5"):
+    with pytest.raises(CheckpointError, match=f"a piece of a snapshot has the format 9; accepted is {FORMAT}"):
         restored([other, *others], Settings(schemas=SCHEMAS))
 
 

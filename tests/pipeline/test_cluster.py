@@ -39,6 +39,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.long
 def test_a_job_runs_on_both_workers_of_a_real_cluster(spark_cluster: SparkCluster) -> None:
     result = json.loads(spark_cluster.run(SQUARES_AND_WHERE, timeout_s=180))
     assert result == {

@@ -156,7 +156,7 @@ def positions(folder: Path, batches: list[int]) -> list[tuple[int, Subscription 
 
 
 def test_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
-    table = run(tmp_path, event_count=12_000, file_count=16, kills=2, seed=1)
+    table = run(tmp_path, event_count=6_000, file_count=12, kills=1, seed=1)
     verify(spark, tmp_path, table)
 
 

@@ -123,7 +123,7 @@ def streamed(
     placement=st.sampled_from([one for one in PLACEMENTS if one != "optimal"]),
     stops_after=st.none() | st.integers(1, 2),
 )
-@settings(few, max_examples=8)
+@settings(few, max_examples=5)
 def test_a_stream_sends_what_a_replay_sends(
     spark: SparkSession, case: tuple[Any, ...], placement: str, stops_after: int | None
 ) -> None:

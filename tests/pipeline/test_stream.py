@@ -291,6 +291,21 @@ def test_a_declared_subscription_replaces_one_of_its_name_that_was_added_while_r
     assert values == [("sum(vehicles)", 7.0), ("max(vehicles)", 4.0)], "the window [20, 30) was open and is dropped"
 
 
+def test_one_that_goes_after_the_last_batch_is_told_nothing_at_the_end(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    asked = [
+        Subscription(name, "b1", sql="SELECT count(*) FROM traffic GROUP BY window(ts, '10 seconds')")
+        for name in ("stays", "goes")
+    ]
+    source.publish({"event_id": "a", "second": 1, "vehicles": 3})
+    checkpoint = str(tmp_path / "checkpoint")
+    job = finished(stream(spark, source.stream, checkpoint=checkpoint, subscriptions=asked, trigger="available now"))
+    job.unsubscribe("goes")
+    job.end()
+    assert [row.subscription for row in job.notifications.collect()] == ["stays"]
+
+
 def test_repeated_ids_are_one_event_across_batches(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     nan, other = {"speed": float("nan")}, {"topic": "roadworks"}
     source.publish(("a", 1), ("a", 1), ("b", 2), {"event_id": "c", "second": 3, **nan})

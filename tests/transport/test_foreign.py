@@ -60,7 +60,7 @@ def test_posts_are_stored_without_a_broker_and_taken_once_through_its_death(live
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
             await streams.publish("catchment.pub.b1.traffic", sink.getvalue().to_pybytes())
-            overlay.brokers["b1"].start(fault="stepped:2")
+            overlay.brokers["b1"].start(fault="stepped:1")
             await eventually(lambda: _is_dead(overlay))
             overlay.brokers["b1"].start()
             await streams.publish("catchment.pub.b1.traffic", body(52, 53))

@@ -159,12 +159,7 @@ class MicroBatches:
         pin = self.journal.pin(batch, fresh)
         before = self.journal.ledger(batch - 1)
         self.journal.check_live(before)
-        steps = before.steps
-        if before.version < pin.version:
-            known_us = () if before.latest_us is None else (before.latest_us + 1,)
-            whole_us = steps[0].since_us if steps else pin.whole_from_us
-            since_us = max((*(() if whole_us is None else (whole_us,)), *known_us), default=None)
-            steps = (*steps, Step(pin.version, batch, since_us))
+        steps = _steps_to(pin.version, before, batch, pin.whole_from_us)
         plan, sent_plan = self._plan(pin.version, Ledger(batch=batch, steps=steps))
         folder = f"batch={batch}"
         self._write_rows(publications, plan, sent_plan, before, batch, folder)
@@ -234,7 +229,10 @@ class MicroBatches:
             return
         self.journal.check_live(last)
         batch = last.batch + 1
-        plan, sent_plan = self._plan(last.version, last)
+        # Subscriptions may have gone since the last batch, and their open windows with them.
+        version = self.journal.version
+        last = msgspec.structs.replace(last, steps=_steps_to(version, last, batch, None))
+        plan, sent_plan = self._plan(version, last)
         traffic = self._traffic(plan, None, [], last, batch, None)
         overflows = last.overflows
         if not self.revises and last.live:
@@ -490,6 +488,17 @@ class MicroBatches:
         files = known_files(self.journal.folder, f"state/{folder}")
         is_large = any(state.is_large for state in after.live)
         return msgspec.structs.replace(after, live=(LiveState(folder, until_us, files, is_large),))
+
+
+def _steps_to(version: int, before: Ledger, batch: int, whole_from_us: int | None) -> tuple[Step, ...]:
+    """The versions up to one that a batch runs with; a new one may ask about what is behind all that has come."""
+    steps = before.steps
+    if before.version >= version:
+        return steps
+    known_us = () if before.latest_us is None else (before.latest_us + 1,)
+    whole_us = steps[0].since_us if steps else whole_from_us
+    since_us = max((*(() if whole_us is None else (whole_us,)), *known_us), default=None)
+    return (*steps, Step(version, batch, since_us))
 
 
 def _listed(rows: DataFrame, kind: str, name: str) -> DataFrame:

@@ -163,7 +163,7 @@ class _Teller:
             self._subscribe: 10,
             self._unsubscribe: 4,
             self._publish: 20,
-            self._burst: 1,
+            self._burst: 3,
             self._post: 8,
             self._park: 1,
             self._starve: 1,
