@@ -52,6 +52,12 @@ class KilledJob:
         self._process.wait()
         self.kills += 1
 
+    def stop(self) -> None:
+        """Leave nothing running, whatever has failed."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
     def wait(self, condition: object, what: str) -> None:
         assert callable(condition)
         deadline = time.monotonic() + DEADLINE_S
@@ -95,27 +101,30 @@ def run(folder: Path, *, event_count: int, file_count: int, kills: int, seed: in
     table = events(event_count, seed=seed, duration_us=event_count * 2_000)
     size = -(-event_count // file_count)
     job = KilledJob(folder)
-    job.start()
-    published, changed = 0, 0
-    kill_at = sorted(chance.sample(range(1, file_count - 1), kills))
-    change_at = sorted(chance.sample(range(1, file_count - 2), len(CHANGES)))
-    while published < file_count:
-        job.publish(table.slice(published * size, size), published)
-        published += 1
-        if changed < len(CHANGES) and published >= change_at[changed]:
-            job.command(changed, CHANGES[changed])
-            changed += 1
-        if kill_at and published >= kill_at[0]:
-            kill_at.pop(0)
-            # Somewhere within the next batches, so that every step of a batch is cut off now and then.
-            seen = job.status()["batch"]
-            job.wait(lambda seen=seen: job.status()["batch"] > seen, "make progress")
-            time.sleep(chance.random() * 1.5)
-            job.kill()
-            job.start()
-    job.wait(lambda: job.status()["events"] + job.status()["dropped"] >= event_count, "read everything")
-    job.wait(lambda: not list((folder / "commands").glob("*.json")), "obey")
-    job.end()
+    try:
+        job.start()
+        published, changed = 0, 0
+        kill_at = sorted(chance.sample(range(1, file_count - 1), kills))
+        change_at = sorted(chance.sample(range(1, file_count - 2), len(CHANGES)))
+        while published < file_count:
+            job.publish(table.slice(published * size, size), published)
+            published += 1
+            if changed < len(CHANGES) and published >= change_at[changed]:
+                job.command(changed, CHANGES[changed])
+                changed += 1
+            if kill_at and published >= kill_at[0]:
+                kill_at.pop(0)
+                # Somewhere within the next batches, so that every step of a batch is cut off now and then.
+                seen = job.status()["batch"]
+                job.wait(lambda seen=seen: job.status()["batch"] > seen, "make progress")
+                time.sleep(chance.random() * 1.5)
+                job.kill()
+                job.start()
+        job.wait(lambda: job.status()["events"] + job.status()["dropped"] >= event_count, "read everything")
+        job.wait(lambda: not list((folder / "commands").glob("*.json")), "obey")
+        job.end()
+    finally:
+        job.stop()
     assert job.kills == kills
     return table
 
