@@ -9,7 +9,7 @@ from numba import njit
 
 from catchment.stages.kernels import _combine
 
-__all__ = ["least_numbers", "mixed", "numbered", "signatures", "window_over"]
+__all__ = ["least_numbers", "lower", "mixed", "numbered", "signatures", "window_over"]
 
 Array = Any
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -79,6 +79,15 @@ def least_numbers(row: Array, number: Array, row_instance: Array, bound: Array, 
         elif number[cell] < least[instance]:
             least[instance] = number[cell]
     return least, below
+
+
+@njit(cache=True, nogil=True)
+def lower(least: Array, instance: Array, number: Array, bound: Array) -> None:
+    """Lower the least number of each instance to those of some cells that are not below its bound."""
+    for cell in range(len(instance)):
+        one = instance[cell]
+        if bound[one] <= number[cell] < least[one]:
+            least[one] = number[cell]
 
 
 @njit(cache=True, nogil=True)

@@ -22,6 +22,9 @@ CODES_MAX = 2**62
 """How many combinations of group keys are numbered without looking which of them occur."""
 
 
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
 @dataclass(frozen=True, slots=True)
 class Coded:
     """The cell of each event in one layout: a small code, and what slice and group a code stands for."""
@@ -64,7 +67,7 @@ def groups_of(layout: Layout, batch: pa.RecordBatch, plan: CellPlan) -> tuple[In
         distinct_max *= len(texts_of_key)
     _, example, inverse = np.unique(codes, return_index=True, return_inverse=True)
     columns = [[texts_of_key[code] for code in of_key[example].tolist()] for of_key, texts_of_key in keys]
-    texts = [json.dumps(group, ensure_ascii=False) for group in zip(*columns, strict=True)]
+    texts = [_json(group) for group in zip(*columns, strict=True)]
     order = sorted(range(len(texts)), key=texts.__getitem__)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))

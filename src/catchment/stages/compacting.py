@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from catchment.stages import kernels
-from catchment.stages.holding import BY_CODE, COLUMNS
+from catchment.stages.holding import USES
 from catchment.stages.merging import Cells, InstanceColumns, merge_cells
 from catchment.stages.partials import PARTIAL_SCHEMA, list_array
 from catchment.stages.plan import Plan
@@ -46,7 +46,7 @@ def rows_of(several: Sequence[Cells], known: InstanceColumns, groups: pa.Array, 
     instance, lengths = instance[order], lengths[order]
     code, is_first = known.code[instance], known.position[instance] == 0
     rows = np.split(place, np.cumsum([len(one) - 1 for one in edges])[:-1])
-    used = {name: np.isin(code, [one for one, held in BY_CODE.items() if name in held.columns]) for name in COLUMNS}
+    used = {name: uses[code] for name, uses in USES.items()}
     # As `partials_of` does it: a count is there where it differs, a scale where it is one.
     differs, scaled = np.zeros(len(order), np.bool_), np.ones(len(order), np.bool_)
     for cells, one, there in zip(several, edges, rows, strict=True):

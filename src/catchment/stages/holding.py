@@ -16,7 +16,7 @@ from catchment.model.schema import Type
 from catchment.model.states import STATES, UP, BlobState
 from catchment.stages import kernels
 
-__all__ = ["BY_CODE", "COLUMNS", "HELD", "Held"]
+__all__ = ["BY_CODE", "COLUMNS", "HELD", "USES", "Held"]
 
 Ints = npt.NDArray[np.int64]
 Numbers = tuple[Any, ...]
@@ -80,3 +80,7 @@ HELD: dict[tuple[str, Type], Held] = {
     (name, kind): _ROWS[(name, kind) if (name, kind) in _ROWS else name] for name in STATES for kind in Type
 }
 BY_CODE: dict[int, Held] = {held.code: held for held in HELD.values()}
+USES: dict[str, npt.NDArray[np.bool_]] = {
+    name: np.array([name in BY_CODE[code].columns for code in range(len(BY_CODE))]) for name in COLUMNS
+}
+"""By column, of each state code whether it uses it."""

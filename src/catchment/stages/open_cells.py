@@ -290,7 +290,7 @@ class OpenCells:
         for touched in touched_by(plan, batch, matched):
             groups = np.append(self.names.groups(touched.texts), 0)[touched.groups]
             codes = plan.parts.codes[touched.part]
-            for code in np.unique(codes).tolist():
+            for code in np.flatnonzero(np.bincount(codes)).tolist():
                 chosen = np.flatnonzero(codes == code)
                 blobs = touched.blobs if code == kernels.BLOB else []
                 found.append(
@@ -363,8 +363,7 @@ class OpenCells:
     def _add_least(self, cells: Cells) -> None:
         least, bounds = self._least.get(cells.code), self._bounds()
         if least is not None and len(least) == len(bounds):
-            is_open = cells.number >= bounds[cells.instance]
-            np.minimum.at(least, cells.instance[is_open], cells.number[is_open])
+            cell_kernels.lower(least, cells.instance, cells.number, bounds)
         else:
             self._least.pop(cells.code, None)
 

@@ -24,7 +24,7 @@ from catchment.model.window import WindowColumns
 from catchment.overlay import word_count
 from catchment.stages import kernels
 from catchment.stages.coding import Coded
-from catchment.stages.holding import BY_CODE, COLUMNS
+from catchment.stages.holding import BY_CODE, USES
 from catchment.stages.plan import CellPlan, Part, TopicPlan
 
 __all__ = ["PARTIAL_SCHEMA", "has_large_totals", "list_array", "lists", "partials_of", "touched_by"]
@@ -227,7 +227,7 @@ def _rows(plan: CellPlan, cells: _Cells, coded: list[Coded], first_layout: int, 
     is_sum = np.repeat(code == kernels.REAL_TOTAL, lengths)
     words = cells.masks.shape[1] if len(cells.masks) else 0
     masked = plan.parts.is_first[parts] & (words > 0)
-    uses = {name: np.isin(code, [one for one, held in BY_CODE.items() if name in held.columns]) for name in COLUMNS}
+    uses = {name: of_codes[code] for name, of_codes in USES.items()}
     uses["low"] &= (code != kernels.REAL_TOTAL) | _any_in(cells.low != 0, starts)
     columns = {
         "question": pa.array(plan.parts.questions[parts]),
