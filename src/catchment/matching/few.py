@@ -18,11 +18,15 @@ def match_few(
     columns: Any, lanes: Any, texts: Any, pieces: Any, memo: Any, codes: Any, cells: Any, tiles: Any, checks: Any,
     owners: Any, scratch: Any, out_row: Any, out_slot: Any,
 ) -> Any:  # fmt: skip
-    """How many pairs were written; -1 if something is wrong or does not fit, which the long way will tell."""
+    """How many pairs there are, written if there is room for them; -1 if something else is wrong, which the long way
+    will tell."""
     problem, _, _ = read(columns, 0, lanes, texts, pieces, memo, codes, cells)
     if problem != FINE:
         return -1
     hits = look(tiles, checks, codes, cells, memo.bits, scratch)
-    if hits < 0 or count(owners, scratch, codes.shape[0], hits) > len(out_row):
+    if hits < 0:
         return -1
+    pairs = count(owners, scratch, codes.shape[0], hits)
+    if pairs > len(out_row):
+        return pairs
     return emit(owners, scratch, len(tiles.fail), codes.shape[0], 0, out_row, out_slot)

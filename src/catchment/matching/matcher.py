@@ -33,7 +33,8 @@ __all__ = ["Matcher"]
 
 STRETCH_ROWS = 8192
 """Events matched together: enough to use what is in the cache many times over, few enough to stay there."""
-FEW_ROWS = 64
+FEW_ROWS = 1024
+"""Events matched by one compiled call, as far as that does not take too much memory: more pay for several calls."""
 SMALL_ENTRIES = 1024
 """Until so many entries are there the cells are drawn anew now and then; what so many show is typical of the rest."""
 
@@ -54,6 +55,8 @@ class Matcher:
     _version: tuple[int, ...] | None
     _views: tuple[Any, ...] | None
     """What `match_few` reads of the index; None if the filters have changed."""
+    _few_rows: int
+    """How many events `match_few` takes; set with the views."""
     _call_few: Callable[..., int] | None
 
     def __init__(self, filters: Mapping[Any, Filter], schema: Schema | pa.Schema | Mapping[str, object]) -> None:
@@ -186,17 +189,18 @@ class Matcher:
         return found
 
     def _match_columns(self, columns: Array, rows: int) -> tuple[Array, Array]:
-        found = self._match_few(columns, rows) if rows <= FEW_ROWS else None
-        return found if found is not None else self._match_many(columns, rows)
-
-    def _match_few(self, columns: Array, rows: int) -> tuple[Array, Array] | None:
-        """The pairs, unless there is no room for all of them yet, or something to complain about."""
-        workspace = self._take_workspace()
         if self._views is None:
             space, index = self._space, self.index
             texts, pieces = space.vocabulary.view(), space.pieces.view()
             self._views = (index.lanes(), texts, pieces, index.tiles(), index.checks(), self.owners())
-        lanes, texts, pieces, tiles, checks, owners = self._views
+            self._few_rows = min(FEW_ROWS, self._stretch_rows())
+        found = self._match_few(columns, rows, self._views) if rows <= self._few_rows else None
+        return found if found is not None else self._match_many(columns, rows)
+
+    def _match_few(self, columns: Array, rows: int, views: tuple[Any, ...]) -> tuple[Array, Array] | None:
+        """The pairs, unless there is no room for all hits yet, or something to complain about."""
+        workspace = self._take_workspace()
+        lanes, texts, pieces, tiles, checks, owners = views
         codes, cells = workspace.codes_and_cells(rows, len(self._space.lanes))
         out_row, out_slot = workspace.few
         arguments = (
@@ -208,6 +212,9 @@ class Matcher:
             dispatcher: Any = match_few
             self._call_few = dispatcher.compile(tuple(map(typeof, arguments)))
         pairs = self._call_few(*arguments)
+        if pairs > len(out_row):
+            out_row, out_slot = workspace.make_room_for_pairs(pairs)
+            pairs = self._call_few(*arguments[:-2], out_row, out_slot)
         self._workspace = workspace
         return (out_row[:pairs].copy(), out_slot[:pairs].copy()) if pairs >= 0 else None
 
@@ -237,7 +244,7 @@ class Matcher:
     def encoded(self, columns: Array, rows: int) -> Iterator[tuple[int, Array, Array, Workspace]]:
         """First row, codes and cells of one stretch of events after the other; each is overwritten by the next."""
         workspace = self._take_workspace()
-        stretch = self._stretch_rows() if rows > FEW_ROWS else FEW_ROWS
+        stretch = self._stretch_rows()
         for first in range(0, rows, stretch):
             codes, cells = workspace.codes_and_cells(min(stretch, rows - first), len(self._space.lanes))
             self._read(columns, first, workspace, codes, cells)

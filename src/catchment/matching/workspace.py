@@ -14,7 +14,7 @@ TEXTS_MAX, POOL_MAX, BITS_MAX = 2**17, 2**24, 2**23
 """Distinct strings, their bytes, and 64-bit words of pieces that are remembered; at the limit all are forgotten."""
 
 FEW_PAIRS = 4096
-"""Pairs of a few events that come out of one call."""
+"""Pairs of a few events for which there is room at first."""
 
 
 class Workspace:
@@ -26,7 +26,7 @@ class Workspace:
         self._codes, self._cells = np.zeros((0, 0), np.int64), np.zeros((0, 0), np.uint16)
         self._scratch: Scratch | None = None
         self.memo = _memo(texts, pool, bits)
-        self.few = np.empty((2, FEW_PAIRS), np.int32)
+        self.few = np.empty(FEW_PAIRS, np.int32), np.empty(FEW_PAIRS, np.int32)
 
     def codes_and_cells(self, rows: int, lanes: int) -> tuple[Array, Array]:
         if self._codes.shape[0] < rows or self._codes.shape[1] != lanes:
@@ -45,6 +45,11 @@ class Workspace:
         old = self._scratch
         self._scratch = _scratch(len(old.cursor), len(old.at), 2 * len(old.hit_row))
         return self._scratch
+
+    def make_room_for_pairs(self, pairs: int) -> tuple[Array, Array]:
+        """Room for the pairs of a few events, and for some more."""
+        self.few = np.empty(2 * pairs, np.int32), np.empty(2 * pairs, np.int32)
+        return self.few
 
     def make_room(self, was_empty: bool) -> None:
         """Forget all strings; and remember twice as many from now on, up to the limits or as one stretch needs."""
