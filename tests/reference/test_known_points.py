@@ -153,6 +153,24 @@ def test_time_literals_do_not_follow_the_session(spark: SparkSession, engine: En
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_days_that_an_older_calendar_leaves_out_are_found_in_files(
+    spark: SparkSession, tmp_path: Path, engine: Engine
+) -> None:
+    """Spark hands filters to Parquet by way of a calendar in which the 15th of October 1582 follows the 4th."""
+    time_us = moment_us("1582-10-14 20:00:00")
+    table = events({"x": pa.array([time_us] * 3, pa.timestamp("us", tz="UTC"))}, ts=[time_us] * 3)
+    pq.write_table(table, tmp_path / "1.parquet")
+    literal = "TIMESTAMP '1582-10-14 20:00:00Z'"
+    conditions = [f"x = {literal}", f"ts >= {literal}", f"x IN ({literal}, TIMESTAMP '2026-01-01')", f"x >= {literal}",
+                  f"x BETWEEN {literal} AND '1582-10-14 21:00:00'", f"ts = {literal} AND x < '1582-10-15'"]  # fmt: skip
+    asked = [
+        Subscription(one, sql=f"SELECT count(*) FROM t WHERE {one} GROUP BY window(ts, '1 hour')") for one in conditions
+    ]
+    run = replay(spark, spark.read.parquet(str(tmp_path)), subscriptions=asked, engine=engine)
+    assert {row.subscription: row.value for row in run.notifications.collect()} == dict.fromkeys(conditions, 3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("zone", "text"),
     [

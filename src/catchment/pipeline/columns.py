@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from catchment.model.constraint import Scalar
+from catchment.model.constraint import Constraint, Scalar
 from catchment.model.filter import Filter
 from catchment.model.rendering import filter_sql, literal_sql
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
@@ -41,6 +41,8 @@ From others it infers one more for each set of renamed columns in them: a dozen 
 """
 TOGETHER_MAX = 4
 """So many columns in one condition it may infer from; what it infers lets it leave out parts of files."""
+OLD_BEFORE_US = -2_208_988_800_000_000
+"""The year 1900: later times are the same in every calendar that Spark uses."""
 
 _PREFIX = "a_"
 _ESCAPED = re.compile(r"[^a-z0-9]")
@@ -86,14 +88,25 @@ def spark_literal(value: Scalar, family: str | None = None) -> str:
 def condition_sql(condition: Filter, column: Callable[[str], str] = column_of, schema: Schema | None = None) -> str:
     """A filter over our columns as Spark reads it; with their schema, what it leaves to Parquet is right as well.
 
-    To Parquet's filters -0.0 is less than 0.0, and they would leave out what Spark finds equal.
+    To Parquet's filters -0.0 is less than 0.0, and they would leave out what Spark finds equal. Old times go to them by
+    way of a calendar that has no 5th to 14th of October 1582, so Spark has to compare those itself.
     """
+    with_old_times = {name for one in condition.disjuncts for name, constraint in one if _has_old_time(constraint)}
+
+    def named(attribute: str) -> str:
+        name = column(attribute)
+        return f"timestamp_micros(unix_micros({name}))" if attribute in with_old_times else name
 
     def from_zero(attribute: str) -> str | None:
         is_real = schema is not None and schema.attributes.get(attribute) is Type.FLOAT
         return "-0.0D" if is_real else None
 
-    return filter_sql(condition, name=column, literal=spark_literal, from_zero=from_zero)
+    return filter_sql(condition, name=named, literal=spark_literal, from_zero=from_zero)
+
+
+def _has_old_time(constraint: Constraint) -> bool:
+    ends = (cut for stretch in constraint.ranges for cut in stretch if len(cut) == 3)
+    return constraint.family == "timestamp" and any(int(value) < OLD_BEFORE_US for _, value, _ in ends)
 
 
 def any_of_sql(conditions: Sequence[Filter], schema: Schema | None = None) -> str:
