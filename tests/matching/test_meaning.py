@@ -27,15 +27,13 @@ Case = tuple[Schema, dict[str, Filter], list[Event]]
 def test_a_batch_matches_as_each_event_does(case: Case) -> None:
     schema, conditions, rows = case
     matcher = Matcher(conditions, schema)
-    assert matched(matcher, table_of(rows, schema)) == expected(conditions, rows, schema)
+    assert matched(matcher, table_of(rows, schema)) == expected(conditions, rows)
 
 
-def test_a_whole_number_beside_a_double_is_read_as_a_double() -> None:
+def test_a_whole_number_between_two_doubles_is_no_double() -> None:
     schema, rows = Schema({"a": Type.FLOAT}), [{"a": float(2**63)}, {"a": 1.0}]
-    conditions = {"q": Filter.parse("a IN (9223372036854775807)")}
-    assert (
-        matched(Matcher(conditions, schema), table_of(rows, schema)) == expected(conditions, rows, schema) == {(0, "q")}
-    )
+    conditions = {"is": Filter.parse("a IN (9223372036854775807)"), "above": Filter.parse("a > 9223372036854775807")}
+    assert matched(Matcher(conditions, schema), table_of(rows, schema)) == expected(conditions, rows) == {(0, "above")}
 
 
 @given(cases())
@@ -53,7 +51,7 @@ def test_one_event_matches_as_a_batch_of_it(case: Case) -> None:
     schema, conditions, rows = case
     matcher = Matcher(conditions, schema)
     for row in rows:
-        assert set(matcher.match_one(row)) == {name for _, name in expected(conditions, [row], schema)}
+        assert set(matcher.match_one(row)) == {name for _, name in expected(conditions, [row])}
 
 
 @settings(max_examples=60)
@@ -108,8 +106,8 @@ def test_changes_lead_where_building_does(
         if number == built_from:
             matcher = Matcher(now, schema)
         assert len(matcher) == len(now)
-        assert matched(matcher, table) == expected(now, rows, schema)
-    assert matched(matcher.rebuilt(), table) == expected(now, rows, schema)
+        assert matched(matcher, table) == expected(now, rows)
+    assert matched(matcher.rebuilt(), table) == expected(now, rows)
     assert set(matcher) == set(now)
 
 
@@ -127,8 +125,8 @@ def test_growing_from_nothing_draws_cells_and_stays_right() -> None:
             matcher.remove(i - 3)
             del now[i - 3]
         if i in (5, 63, 64, 65, 300, 1_030, 1_499):
-            assert matched(matcher, table) == expected(now, rows, schema)
-    assert matched(matcher.rebuilt(), table) == expected(now, rows, schema)
+            assert matched(matcher, table) == expected(now, rows)
+    assert matched(matcher.rebuilt(), table) == expected(now, rows)
 
 
 def test_more_entries_than_a_tile_and_more_rows_than_a_stretch() -> None:

@@ -47,10 +47,15 @@ class Literal_:  # noqa: N801  (`Literal` is Python's own)
     value: Any
 
     def number(self, family: Family) -> Fraction:
-        """What a column of a family is compared with: decimals become doubles beside doubles, as in Spark."""
-        if family == "float" and self.form == "decimal":
+        """What a column of a family is compared with: fractions become doubles beside doubles, as in Spark."""
+        if family == "float" and not self.is_whole:
             return Fraction(float(self.value))
         return Fraction(self.value)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is a whole number of any size, however it is written: `5`, `5.0`, `5BD`."""
+        return self.form in ("int", "decimal") and Fraction(self.value).denominator == 1
 
 
 NULL = Literal_("NULL", "null", None)
@@ -158,7 +163,7 @@ def _compared(column: str, family: Family, operator: str, literal: Literal_) -> 
         return f"coalesce({_compared(column, family, '=', literal)}, FALSE)"
     if family == "int" and (literal.form in ("double", "float") or abs(literal.number(family)) > 2**62):
         return _whole_against(column, plain, literal.number(family))
-    if family == "float" and literal.form == "int":
+    if family == "float" and literal.is_whole:
         return _real_against(column, plain, int(literal.value))
     return f"({column} {plain} {literal.text})"
 

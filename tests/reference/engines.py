@@ -178,7 +178,10 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
 def _last_revisions(notified: pa.Table) -> pa.Table:
     last: dict[Any, tuple[int, int]] = {}
     columns = ("subscription", "window_start", "group", "output", "revision")
-    for row, values in enumerate(zip(*(notified.column(name).to_pylist() for name in columns), strict=True)):
+    # Windows may begin before year 1, where Python has no times: their starts are compared as numbers.
+    at = notified.schema.get_field_index("window_start")
+    notified_us = notified.set_column(at, "window_start", notified.column(at).cast(pa.int64()))
+    for row, values in enumerate(zip(*(notified_us.column(name).to_pylist() for name in columns), strict=True)):
         subscription, start, group, output, revision = values
         key = subscription, start, tuple(sorted(group)), output
         last[key] = max(last.get(key, (revision, row)), (revision, row))

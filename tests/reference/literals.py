@@ -117,7 +117,6 @@ def _whole(draw: random.Random, value: int) -> Literal_:
     suffix = draw.choice(suffixes) if len(str(abs(value))) < 38 else "D"
     if suffix == "D":
         return _double(draw, float(value))
-    # Spark reads 5BD as a decimal, which beside a double becomes one.
     return Literal_(f"{value}{suffix}", "decimal" if suffix == "BD" else "int", value)
 
 

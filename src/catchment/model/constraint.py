@@ -541,12 +541,12 @@ def _whole_cut(value: float, side: int, least: int, most: int) -> Cut:
 
 
 def _float_cut(value: float, side: int) -> Cut:
-    """As Spark does it, which makes a double of a whole number or a decimal before it compares it with one."""
+    """By exact value: a whole number may lie between two doubles, where Spark would round it to one of them."""
     try:
         nearest = float(value)
     except OverflowError:
         return HIGHEST if value > 0 else LOWEST
-    if side:
+    if nearest < value or (side and nearest == value):
         nearest = math.nextafter(nearest, math.inf)
     if nearest == math.inf:
         return HIGHEST
