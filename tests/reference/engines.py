@@ -133,15 +133,19 @@ def _halves(spark: SparkSession, case: Case, raw: DataFrame, asked: list[Subscri
     if not asked:
         return
     try:
-        run = replay(spark, raw, subscriptions=asked, engine="sql", deduplicate=case.deduplicate)
+        run = replay(spark, raw, subscriptions=asked, engine="sql", deduplicate=case.deduplicate).persist_answers()
     except ConfigurationError:
         if len(asked) > 1:
             half = len(asked) // 2
             yield from _halves(spark, case, raw, asked[:half])
             yield from _halves(spark, case, raw, asked[half:])
         return
-    overflows = run.overflows.toArrow() if OVERFLOWS else None
-    yield EngineAnswer("sql", frozenset(one.name for one in asked), run.notifications.toArrow(), overflows=overflows)
+    try:
+        overflows = run.overflows.toArrow() if OVERFLOWS else None
+        names = frozenset(one.name for one in asked)
+        yield EngineAnswer("sql", names, run.notifications.toArrow(), overflows=overflows)
+    finally:
+        run.unpersist()
 
 
 def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscription]) -> Iterator[EngineAnswer]:
