@@ -14,7 +14,7 @@ from catchment.broker.inputs import Input
 from catchment.simulation.options import Options
 from catchment.transport.context import LIMITS
 from catchment.transport.entries import input_of
-from catchment.transport.jetstream import JetStream, Reader, Stored
+from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked, mark_of
 from catchment.transport.names import input_stream, link_subject, steps_subject
 from catchment.transport.recovery import brought_back
@@ -23,6 +23,7 @@ from catchment.transport.status import figures_of
 from catchment.transport.wire import Connection, open_connection
 from catchment.workloads import TRAFFIC_SCHEMA, generate_traffic
 from tests.transport.conftest import Live, eventually, run
+from tests.transport.streams import everything
 
 LINKS = (("b1", "b2"), ("b2", "b3"), ("b2", "b4"))
 INGRESS = ("b1", "b4")
@@ -119,18 +120,6 @@ def test_the_recorded_input_gives_the_frames_that_were_sent(live: Callable[..., 
                 assert await frames_again(overlay, streams, name, inputs[name], sent) > 0
 
     run(test())
-
-
-async def everything(streams: JetStream, stream: str) -> list[Stored]:
-    state = await streams.state(stream)
-    assert state is not None
-    reader = Reader(streams, stream, 1)
-    await reader.start()
-    found: list[Stored] = []
-    while not found or found[-1].position < state.last:
-        found += await reader.read(10_000)
-    reader.stop()
-    return found
 
 
 async def frames_again(
