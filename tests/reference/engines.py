@@ -171,6 +171,9 @@ def by_stream(spark: SparkSession, case: Case, folder: Path, asked: list[Subscri
         # A revision may be beyond its type where the last value is not: such subscriptions are left to the others.
         assert overflows is not None
         names -= set(overflows.column("subscription").to_pylist())
+        # HAVING may be true of what the first micro-batch brings and false in the end: what was told stays told.
+        if case.batch_count > 1:
+            names -= {one.name for one in case.subscriptions if one.having is not None}
         notified = _last_revisions(
             notified.filter(pc.is_in(notified.column("subscription"), pa.array(sorted(names), pa.string())))
         )
