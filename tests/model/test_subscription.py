@@ -266,6 +266,7 @@ CLAUSES = [
     ("DELETE FROM t", "DELETE"),
     ("INSERT INTO t VALUES (1)", "INSERT"),
     ("SELECT 1", "FROM is missing"),
+    ("SELECT FROM traffic", "SELECT names nothing"),
     ("", "0 statements"),
     ("   ", "0 statements"),
     ("nonsense", "no SELECT"),

@@ -35,7 +35,7 @@ from catchment.broker.messages import (
     Recorded,
     Subscribed,
 )
-from catchment.model.errors import CatchmentError, FrameError, SubscriptionError
+from catchment.model.errors import UNREADABLE, CatchmentError, FrameError, SubscriptionError
 from catchment.model.events import event_times_us
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.model.schema import Type
@@ -135,7 +135,7 @@ def opened(data: bytes) -> Envelope:
         raise FrameError(f"a frame is of version {list(data[2:3])}; accepted is {VERSION}")
     try:
         return _envelopes.decode(memoryview(data)[3:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise FrameError(f"a frame does not decode: {str(error)[:200]}") from None
 
 
@@ -462,7 +462,7 @@ class FrameReader:
         try:
             self._learn_all(envelope)
             found = tuple(map(_arrived, self._decoder.decode(envelope.messages)))
-        except (msgspec.MsgspecError, CatchmentError, UnicodeDecodeError, RecursionError, pa.ArrowException) as error:
+        except (*UNREADABLE, CatchmentError, pa.ArrowException) as error:
             raise FrameError(f"a frame of {envelope.sender!r} does not decode: {str(error)[:200]}") from None
         return found
 

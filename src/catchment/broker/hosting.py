@@ -29,7 +29,7 @@ from catchment.broker.broker import Broker
 from catchment.broker.inputs import Attached, Input, Item, Overrun, Room, Send, Step
 from catchment.broker.memory import freeze
 from catchment.broker.snapshot_pieces import PieceHead, SnapshotPiece
-from catchment.model.errors import CheckpointError, ConfigurationError, VersionError
+from catchment.model.errors import UNREADABLE, CheckpointError, ConfigurationError, VersionError
 
 __all__ = ["Host", "Limits", "Log", "Mark", "Outbox", "Snapshots", "item_from_bytes", "item_to_bytes"]
 
@@ -48,7 +48,7 @@ def item_from_bytes(data: bytes) -> Item:
     """The item that `item_to_bytes` was given; anything else is a CheckpointError."""
     try:
         item: Item = _items.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise CheckpointError(f"an entry of a log does not decode: {str(error)[:200]}") from None
     return item
 

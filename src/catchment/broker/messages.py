@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.demands import Demand
+from catchment.model.errors import UNREADABLE
 
 __all__ = [
     "Acknowledged",
@@ -379,6 +380,6 @@ def _no_extension(code: int, data: memoryview) -> Any:
 def _readable(body: bytes) -> str:
     try:
         value: Any = msgspec.msgpack.decode(body, ext_hook=_no_extension)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+    except (*UNREADABLE, ValueError):
         return body[:16].hex()
     return str(value)[:80]

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker.demands import AskedQuestion, demand_from_plain, demand_to_plain
-from catchment.model.errors import CatchmentError, CheckpointError
+from catchment.model.errors import UNREADABLE, CatchmentError, CheckpointError
 from catchment.model.filter import Filter
 
 __all__ = ["Deferred", "SnapshotWriter", "read_value"]
@@ -171,11 +171,15 @@ class SnapshotWriter:
         self._work += 5
 
 
+_OF_COLUMNS = (CatchmentError, ValueError, TypeError, IndexError, SyntaxError, OSError, pa.ArrowException)
+"""What NumPy, Arrow and our own decoders raise of columns and demands that are none."""
+
+
 def read_value(parts: Iterable[bytes]) -> Any:
     """Read the value that a writer was given; anything else is a CheckpointError."""
     try:
         return _decoder.decode(b"".join(parts))
-    except (msgspec.MsgspecError, CatchmentError, ValueError, TypeError, pa.ArrowException) as error:
+    except (*UNREADABLE, *_OF_COLUMNS) as error:
         raise CheckpointError(f"a snapshot does not decode: {str(error)[:200]}") from None
 
 

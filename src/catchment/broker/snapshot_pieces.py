@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from catchment.model.errors import CheckpointError
+from catchment.model.errors import UNREADABLE, CheckpointError
 
 __all__ = ["FORMAT", "IdRange", "PieceHead", "SnapshotPiece", "require_whole"]
 
@@ -89,7 +89,7 @@ class SnapshotPiece:
         body_at = _PREFIX.size + head_bytes
         try:
             head = _heads.decode(data[_PREFIX.size : body_at])
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise CheckpointError(f"the head of a piece of a snapshot does not decode: {error}") from None
         return cls(head, checksum, data[body_at:])
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 from catchment.model.constraint import ANYTHING, HIGHEST, LOWEST, Constraint, Cut, Family, Pattern, Range, Scalar
 from catchment.model.errors import FilterError
 from catchment.model.filter import DISJUNCTS_MAX, Conjunction, Filter
+from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
 __all__ = ["filter_from_plain", "filter_to_plain"]
 
@@ -62,7 +63,8 @@ def _conjunction(plain: object) -> Conjunction:
         _require(len(parts) == 5, "a constraint", one, "five parts")
         name, family, null, ranges, patterns = parts
         _require(isinstance(name, str) and name not in constraints, "an attribute", name, "a name, each once")
-        _require(family is None or family in _TYPES, "a family", family, "number, string, bool, timestamp or none")
+        known = family is None or (isinstance(family, str) and family in _TYPES)
+        _require(known, "a family", family, "number, string, bool, timestamp or none")
         _require(isinstance(null, bool), "whether null is accepted", null, "true or false")
         read = Constraint(null, _ranges(ranges, family), _read_patterns(patterns, family), family)
         constraints[name] = read.intersect(ANYTHING)
@@ -88,6 +90,8 @@ def _cut(plain: object, family: Family | None, none: Cut) -> Cut:
     value, side = parts
     fits = isinstance(value, _TYPES[family]) and isinstance(value, bool) is (family == "bool")
     _require(fits and not (isinstance(value, float) and not math.isfinite(value)), "a value", value, f"a {family}")
+    in_range = family != "timestamp" or TIME_MIN_US <= cast(int, value) <= TIME_MAX_US
+    _require(in_range, "a time", value, "a time of the years 1 to 9999")
     # Texts, truth values and times have one domain, where every cut stands before a value.
     sides = (0, 1) if family == "number" else (0,)
     _require(isinstance(side, int) and not isinstance(side, bool) and side in sides, "a side", side, f"{sides}")

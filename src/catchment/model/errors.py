@@ -16,7 +16,10 @@
 Each message names what was given and says what is accepted.
 """
 
+import msgspec
+
 __all__ = [
+    "UNREADABLE",
     "AggregateOverflowError",
     "CatchmentError",
     "CheckpointError",
@@ -31,6 +34,10 @@ __all__ = [
     "VersionError",
     "require_type",
 ]
+
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of bytes from elsewhere: of another form, with broken text, or nested too deeply."""
 
 
 class CatchmentError(ValueError):

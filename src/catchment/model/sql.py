@@ -169,6 +169,8 @@ def _topic(select: exp.Select) -> exp.Table:
 
 
 def _columns(select: exp.Select) -> tuple[str, ...] | None:
+    if not select.expressions:
+        _refuse("SELECT names nothing")
     (first, *others) = select.expressions
     star = first.this if isinstance(first, exp.Column) and not first.table else first
     if isinstance(star, exp.Star) and not others:

@@ -19,7 +19,7 @@ import msgspec
 
 from catchment.broker.inputs import Allowed
 from catchment.broker.limits import require_name
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import UNREADABLE, ConfigurationError
 from catchment.transport.buckets import Bucket
 from catchment.transport.credentials import new_seed, public_key
 from catchment.transport.jetstream import JetStream
@@ -71,7 +71,7 @@ class Access(msgspec.Struct, frozen=True):
     def from_bytes(cls, data: bytes, where: str) -> Access:
         try:
             found = msgspec.json.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise ConfigurationError(
                 f"{where} is no table of users: {error}; accepted is what `catchment access add` writes"
             ) from None

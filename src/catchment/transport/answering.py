@@ -19,7 +19,7 @@ import msgspec
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Attached, Item, Outcome, Parked, Resumed
 from catchment.broker.peers import Peer
-from catchment.model.errors import TransportError
+from catchment.model.errors import UNREADABLE, FrameError, TransportError
 from catchment.transport.asking import (
     HEARTBEAT_S,
     Answer,
@@ -50,7 +50,7 @@ from catchment.transport.names import (
 )
 from catchment.transport.wire import Message
 
-__all__ = ["Answering"]
+__all__ = ["Answering", "request_from_bytes"]
 
 UNREAD_S = 30.0
 """After which the server forgets how far it has pushed frames to a client that is not there."""
@@ -62,6 +62,14 @@ ASKS_MAX = 1_000
 RETURNED = "_R_."
 """Where a server expects the answer to a request that comes from another account; no client may publish there."""
 _requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+
+
+def request_from_bytes(data: bytes) -> Request:
+    """What a client asks; anything else is a FrameError."""
+    try:
+        return _requests.decode(data)
+    except UNREADABLE as error:
+        raise FrameError(f"a request does not decode: {str(error)[:200]}") from None
 
 
 class Answering:
@@ -101,9 +109,9 @@ class Answering:
 
     async def _answered(self, user: str, data: bytes) -> Answer:
         try:
-            asked = _requests.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Refusal(f"a request does not decode: {str(error)[:200]}")
+            asked = request_from_bytes(data)
+        except FrameError as error:
+            return Refusal(str(error))
         try:
             if isinstance(asked, Describe):
                 return Described(await Description.read(self._streams))
@@ -155,7 +163,7 @@ class Answering:
         said = await self._streams.last(CONFIRMED, confirm_subject(self._broker, client))
         try:
             found = {} if said is None else msgspec.json.decode(said.data, type=dict[str, int])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return 0
         return found.get("confirmed", 0) if found.get("attached") == attached else 0
 

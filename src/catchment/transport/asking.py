@@ -14,7 +14,7 @@ import time
 
 import msgspec
 
-from catchment.model.errors import CatchmentError, TransportError
+from catchment.model.errors import UNREADABLE, CatchmentError, TransportError
 from catchment.transport.description import Description
 from catchment.transport.names import ask_subject, describe_subject
 from catchment.transport.wire import AccessError, Connection, NoAnswerError
@@ -150,7 +150,7 @@ async def _asked(connection: Connection, subject: str, request: Request, whom: s
             continue
         try:
             answer = _answers.decode(message.data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise TransportError(f"what {whom} answers does not decode: {error}") from None
         if not (isinstance(answer, Refusal) and answer.is_passing):
             return answer

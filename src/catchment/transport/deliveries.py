@@ -13,6 +13,7 @@ import msgspec
 
 from catchment.broker.hosting import Outbox
 from catchment.broker.inputs import Attached, Overrun
+from catchment.model.errors import UNREADABLE
 from catchment.transport.context import LifeContext
 from catchment.transport.jetstream import MissingError
 from catchment.transport.names import client_of, confirm_subject, outbox_subjects
@@ -104,7 +105,7 @@ class Deliveries:
         delivery = self._of.get(client)
         try:
             said = msgspec.json.decode(message.data, type=dict[str, int])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
         if delivery is None or said.get("attached") != delivery.attached:
             return

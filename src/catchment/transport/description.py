@@ -16,7 +16,7 @@ from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.history import History
 from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
-from catchment.model.errors import ConfigurationError, TransportError
+from catchment.model.errors import UNREADABLE, ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
 from catchment.overlay.placement import MESSAGES, Cost
@@ -57,6 +57,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.durability not in DURABILITIES:
             raise ConfigurationError(f"durability is {self.durability!r}; accepted are {' and '.join(DURABILITIES)}")
+        for name in sorted(self.cost.keys() - Cost.__dataclass_fields__.keys()):
+            raise ConfigurationError(f"a cost is of {name!r}; accepted are {', '.join(Cost.__dataclass_fields__)}")
 
     @classmethod
     def of(
@@ -156,9 +158,14 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         entry = await Bucket(streams, BUCKET).read(KEY)
         if entry.value is None:
             raise TransportError("the server has no overlay; start one with `catchment up` or `catchment broker`")
+        return cls.from_bytes(entry.value)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Description:
+        """The description that was stored as these bytes; anything else is a TransportError."""
         try:
-            found = msgspec.json.decode(entry.value, type=cls)
-        except msgspec.MsgspecError as error:
+            found = msgspec.json.decode(data, type=cls)
+        except UNREADABLE as error:
             raise TransportError(f"the server's description of its overlay does not decode: {error}") from None
         if found.version != 1:
             raise TransportError(f"the server's overlay is described in version {found.version}; accepted is 1")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from catchment.model.errors import TransportError
+from catchment.model.errors import UNREADABLE, TransportError
 from catchment.transport.buckets import Bucket
 from catchment.transport.jetstream import JetStream, WrongPositionError
 from catchment.transport.wire import Message
@@ -74,7 +74,7 @@ class Lease:
     def _lost(self, data: bytes) -> LeaseLostError:
         try:
             now = str(msgspec.json.decode(data, type=Holder))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             now = "somebody else"
         return LeaseLostError(
             f"broker {self._broker!r} runs as {now} now; this one, whose lease has the number {self.fence}, stops"

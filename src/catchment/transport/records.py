@@ -10,6 +10,7 @@ import asyncio
 
 import msgspec
 
+from catchment.model.errors import UNREADABLE
 from catchment.transport.context import LifeContext
 from catchment.transport.jetstream import Stored, WrongPositionError
 from catchment.transport.names import steps_subject
@@ -42,7 +43,7 @@ class StepRecords:
         """The ends that a record has; one that does not decode has none, which is reported."""
         try:
             return _ends.decode(stored.data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self._context.report(
                 "leaves out a message", "warning", position=stored.position, subject=stored.subject, reason=str(error)
             )

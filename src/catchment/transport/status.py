@@ -15,7 +15,7 @@ from heapq import nsmallest
 import msgspec
 
 from catchment.broker.broker import Broker
-from catchment.model.errors import TransportError
+from catchment.model.errors import UNREADABLE, TransportError
 from catchment.transport.figures import BrokerFigures
 from catchment.transport.names import status_subject
 from catchment.transport.wire import Connection, Message
@@ -82,7 +82,7 @@ class StatusAnswers:
         broker = self._broker()
         try:
             after = msgspec.json.decode(data, type=After)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             after = After()
         if broker is None:
             return Page([], is_last=True)

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from catchment.model.errors import TransportError
+from catchment.model.errors import UNREADABLE, TransportError
 from catchment.transport.credentials import OPEN, Credentials, Identity
 from catchment.transport.names import inbox_prefix
 
@@ -219,7 +219,11 @@ class Connection(asyncio.Protocol):
             begin = line_end + 2
             if line.startswith((b"MSG ", b"HMSG ")):
                 fields = line.split()
-                finish = begin + int(fields[-1])
+                try:
+                    finish = begin + _payload_bytes(fields)
+                except ValueError:
+                    self._give_up(f"it says {bytes(line[:80])!r}")
+                    return
                 if finish + 2 > end:
                     break
                 self._arrived(fields, buffer[begin:finish])
@@ -233,13 +237,15 @@ class Connection(asyncio.Protocol):
         callback = self._callbacks.get(fields[2])
         if callback is None:
             return
+        # Anybody may publish on a subject that is no text, and name such a one for the answer.
+        subject = fields[1].decode(errors="replace")
         if fields[0] == b"MSG":
-            reply = fields[3].decode() if len(fields) == 5 else ""
-            callback(Message(fields[1].decode(), reply, payload))
+            reply = fields[3].decode(errors="replace") if len(fields) == 5 else ""
+            callback(Message(subject, reply, payload))
         else:
-            reply = fields[3].decode() if len(fields) == 6 else ""
+            reply = fields[3].decode(errors="replace") if len(fields) == 6 else ""
             head_size = int(fields[-2])
-            callback(Message(fields[1].decode(), reply, payload[head_size:], payload[:head_size]))
+            callback(Message(subject, reply, payload[head_size:], payload[:head_size]))
 
     def _handle(self, line: bytes) -> None:
         if line == b"PING":
@@ -253,12 +259,15 @@ class Connection(asyncio.Protocol):
         elif line.startswith(b"-ERR"):
             self.problem = line[4:].decode(errors="replace").strip(" '")
 
+    def _give_up(self, why: str) -> None:
+        self.problem = f"it is no NATS server: {why}"
+        self.abandon()
+
     def _greet(self, info: bytes) -> None:
         try:
             self.info = msgspec.json.decode(info, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            self.problem = f"it is no NATS server: {error}"
-            self.abandon()
+        except UNREADABLE as error:
+            self._give_up(str(error))
             return
         if not self.greeted.done():
             self.greeted.set_result(None)
@@ -309,6 +318,15 @@ class Connection(asyncio.Protocol):
 
     def _said(self) -> str:
         return f": {self.problem}" if self.problem else ""
+
+
+def _payload_bytes(fields: list[bytes]) -> int:
+    """How long what follows a line `MSG …` or `HMSG …` is; a ValueError if the line is none."""
+    with_head = fields[0] == b"HMSG"
+    size = int(fields[-1])
+    if len(fields) - with_head not in (4, 5) or not 0 <= (int(fields[-2]) if with_head else 0) <= size:
+        raise ValueError
+    return size
 
 
 def header_bytes(headers: Mapping[str, object]) -> bytes:

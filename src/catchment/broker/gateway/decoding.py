@@ -21,7 +21,7 @@ import pyarrow as pa
 from catchment.broker.frames import COLUMNS_MAX, ROWS_MAX
 from catchment.broker.inputs import Post
 from catchment.broker.limits import shortened
-from catchment.model.errors import CatchmentError, EventError
+from catchment.model.errors import UNREADABLE, CatchmentError, EventError
 from catchment.model.rows import column_of, row_types, rows_to_batch
 from catchment.model.schema import Schema, Type
 
@@ -41,7 +41,6 @@ _VALUES: dict[Type, Any] = {
     Type.STRING: str | None,
     Type.TIMESTAMP: int | str | None,
 }
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ class TopicDecoder:
                 rows.append(decode_one(post.data))
                 owners.append(place)
                 continue
-            except _UNREADABLE:
+            except UNREADABLE:
                 pass
             try:
                 read = self._read(post.data)
@@ -110,7 +109,7 @@ class TopicDecoder:
             raise EventError(f"a post to {self._topic!r} is empty; {ACCEPTED}")
         try:
             return self._several.decode(data) if begin == b"[" else self._one.decode_lines(data)
-        except _UNREADABLE:
+        except UNREADABLE:
             # Some values are accepted in other forms too; else this says what is wrong.
             return rows_to_batch(self._topic, self._schema, _plain_rows(self._topic, data, begin))
 
@@ -158,7 +157,7 @@ def _plain_rows(topic: str, data: bytes, begin: bytes) -> list[dict[str, Any]]:
             if begin != b"{":
                 raise
             value = list(_lines(data))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         said = f"a post to {topic!r} begins with {data[:40]!r} and does not decode"
         raise EventError(f"{said}: {str(error) or type(error).__name__}; {ACCEPTED}") from None
     rows = value if isinstance(value, list) else [value]
