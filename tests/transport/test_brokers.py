@@ -71,7 +71,6 @@ def test_a_process_that_does_not_hear_of_its_successor_fails_at_the_position_it_
             Link(streams, input_stream("b2"), link_subject("b2", "b1"), lambda: (1,), failures.append) for _ in range(2)
         )
         await old.fence()
-        old.start()
         old.put(Send("b2", (b"CF one",), 1, 5), [5])
         await old.flushed(5)
         await new.fence()
@@ -288,13 +287,8 @@ def test_a_snapshot_is_whole_only_after_all_its_frames_are_stored(
     async def test() -> None:
         overlay = live(("b1", "b2"))
         connection = await open_connection(overlay.url, "test")
-        streams, may_store = JetStream(connection), asyncio.Event()
-        store_next = Link._store_next
-
-        async def store_later(link: Link) -> None:
-            await may_store.wait()
-            await store_next(link)
-
+        streams, held_links = JetStream(connection), list[Link]()
+        send_next = Link._send_next
         found = overlay.description
         await found.store(streams)
         broker = LiveBroker(
@@ -303,7 +297,7 @@ def test_a_snapshot_is_whole_only_after_all_its_frames_are_stored(
         )  # fmt: skip
         running = asyncio.create_task(broker.run())
         await broker.serving.wait()
-        monkeypatch.setattr(Link, "_store_next", store_later)
+        monkeypatch.setattr(Link, "_send_next", lambda link: held_links.append(link))  # noqa: PLW0108  (a method)
         client = await catchment.connect(overlay.url, broker="b1")
         advertising = asyncio.create_task(client.advertise("traffic"))
 
@@ -327,7 +321,8 @@ def test_a_snapshot_is_whole_only_after_all_its_frames_are_stored(
             return max((head.position for head in pieces if head.is_last), default=0)
 
         assert await position() < held
-        may_store.set()
+        monkeypatch.setattr(Link, "_send_next", send_next)
+        held_links[0]._send_next()
 
         async def is_whole() -> bool:
             await streams.store(control_subject("b1"), item_to_bytes(Woken()))

@@ -204,8 +204,6 @@ class Life:
         return inputs, ends
 
     async def _replay(self, inputs: Sequence[tuple[Input, Stored]], ends: set[int]) -> None:
-        for link in self._links.values():
-            link.start()
         entries = {one.position: stored for one, stored in inputs}
         begin = 0
         plain = [one for one, _ in inputs]
@@ -268,6 +266,7 @@ class Life:
             at("sending")
             counts.note_sent(send)
             self._host.hand_over(send)
+        self._streams.connection.flush()
         at("sent")
         self._records.record_if_due()
         self._room.look(reader)

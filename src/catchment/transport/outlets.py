@@ -27,7 +27,7 @@ from catchment.transport.jetstream import FullError, JetStream, WrongPositionErr
 from catchment.transport.marks import MARK, newest_marked
 from catchment.transport.names import outbox_stream, outbox_subject
 from catchment.transport.reports import Report, keep_silent
-from catchment.transport.wire import Message
+from catchment.transport.wire import ConnectionLostError, Message
 
 __all__ = ["BYTES_MAX", "Delivery", "Link"]
 
@@ -47,7 +47,11 @@ def _ignore() -> None:
 
 
 class Link(Outbox):
-    """Frames for one subject of a stream, stored one after the other: each names the position of the one before."""
+    """Frames for one subject of a stream, stored one after the other: each names the position of the one before.
+
+    Others store in the same stream, so that a position is known only once the server has answered. What waits for an
+    answer is sent within the call that brings it, without a turn of the event loop between.
+    """
 
     def __init__(
         self,
@@ -65,9 +69,12 @@ class Link(Outbox):
         self._stream, self._subject = stream, subject
         self._marks: deque[Mark] = deque()
         self._position = 0
-        self._work = asyncio.Event()
+        self._under_way: Mark | None = None
+        """Of the frame that is on its way, or is sent again soon."""
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     @property
     def position(self) -> int:
@@ -87,18 +94,19 @@ class Link(Outbox):
             self.last, self.covers, self.ends = mark.last, mark.covers, list(mark.ends)
             return
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._is_stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
     def put(self, send: Send, ends: Iterable[int]) -> None:
         super().put(send, ends)
         known = self._ends_now()
         self._marks.extend(Mark(number, send.covers, known) for number in range(send.first, send.last + 1))
-        self._work.set()
+        if self._under_way is None:
+            self._send_next()
 
     def clear(self) -> None:
         super().clear()
@@ -117,39 +125,53 @@ class Link(Outbox):
             self._changed.clear()
             await self._changed.wait()
 
-    async def _run(self) -> None:
+    def _send_next(self) -> None:
+        """Send the first frame that waits, if there is one: nothing is on its way."""
+        self._under_way = self._retry = None
+        if not self.frames or self._is_stopped:
+            return
+        mark = self._under_way = self._marks[0]
         try:
-            while True:
-                while self.frames:
-                    await self._store_next()
-                self._work.clear()
-                await self._work.wait()
+            answer = self._streams.send(
+                self._subject, self.frames[0], after_of_subject=self._position, headers={MARK: mark.to_text()}
+            )
+        except ConnectionLostError as error:
+            self._failed(error)
+        else:
+            answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: asyncio.Future[Message]) -> None:
+        if self._is_stopped or answer.cancelled():
+            return
+        try:
+            self._position = stored_position(answer.result())
+        except FullError:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._send_next)
+        except WrongPositionError as error:
+            self._looking = asyncio.create_task(self._look(error))
+        except BaseException as error:
+            self._failed(error)
+        else:
+            if self._marks and self._marks[0] is self._under_way:
+                # Else the neighbour has begun a new life meanwhile, and what waited for it is gone.
+                self.take()
+                self._marks.popleft()
+            self._changed.set()
+            self._on_stored()
+            self._send_next()
+
+    async def _look(self, refused: WrongPositionError) -> None:
+        """Send again if what was stored meanwhile is of no broker; else another process has become this broker."""
+        try:
+            _, newest = await newest_marked(self._streams, self._stream, self._subject, self._report)
+            if newest != self._position:
+                raise refused
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self._failed(error)
-
-    async def _store_next(self) -> None:
-        data, mark = self.frames[0], self._marks[0]
-        try:
-            self._position = await self._streams.store(
-                self._subject, data, after_of_subject=self._position, headers={MARK: mark.to_text()}
-            )
-        except FullError:
-            await asyncio.sleep(RETRY_S)
-            return
-        except WrongPositionError:
-            _, newest = await newest_marked(self._streams, self._stream, self._subject, self._report)
-            if newest != self._position:
-                raise
-            # What was there is of no broker, and dropped; now this frame is the next one.
-            return
-        if self._marks and self._marks[0] is mark:
-            # Else the neighbour has begun a new life meanwhile, and what waited for it is gone.
-            self.take()
-            self._marks.popleft()
-        self._changed.set()
-        self._on_stored()
+        else:
+            self._send_next()
 
 
 @dataclass(slots=True)

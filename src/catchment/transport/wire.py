@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             raise ConnectionLostError(f"the connection to the server is lost{self._said()}")
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         if head:
             line = f"HPUB {subject} {reply} {len(head)} {len(head) + len(data)}\r\n".encode()
             self._out += (line, head, data, b"\r\n")
@@ -160,6 +160,12 @@ class Connection(asyncio.Protocol):
     def new_inbox(self) -> str:
         return f"{self._inboxes}{os.urandom(12).hex()}"
 
+    def flush(self) -> None:
+        """Write what was published in this turn of the event loop, instead of at its end."""
+        out, self._out = self._out, []
+        if self._transport is not None and out:
+            self._transport.write(b"".join(out))
+
     async def drain(self) -> None:
         """Wait while the server takes less than it is sent."""
         await self._may_write.wait()
@@ -167,7 +173,7 @@ class Connection(asyncio.Protocol):
     async def close(self) -> None:
         """Send what is written, and end."""
         if self._transport is not None:
-            self._flush()
+            self.flush()
             self._transport.close()
         await self.lost
 
@@ -308,13 +314,8 @@ class Connection(asyncio.Protocol):
 
     def _write(self, line: bytes) -> None:
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(line)
-
-    def _flush(self) -> None:
-        out, self._out = self._out, []
-        if self._transport is not None and out:
-            self._transport.write(b"".join(out))
 
     def _said(self) -> str:
         return f": {self.problem}" if self.problem else ""
