@@ -35,6 +35,7 @@ from catchment.transport.leases import LeaseLostError
 from catchment.transport.metrics import MetricsAnswers
 from catchment.transport.permissions import Certificates
 from catchment.transport.publishing import PublishedRows
+from catchment.transport.rehearsal import rehearse
 from catchment.transport.reports import LineFormat, ReportLines
 from catchment.transport.rows import event_of_line, shown_row
 from catchment.transport.running import LiveBroker
@@ -107,6 +108,7 @@ async def run_brokers(
     metrics: int | None = None,
 ) -> None:
     """Be some brokers until SIGTERM or Ctrl-C; one that fails ends all. `metrics` is a port, 0 for any."""
+    rehearse()
     brokers = [
         LiveBroker(
             name,
@@ -202,7 +204,7 @@ def _brokers_process(
 
 
 class _Fleet:
-    """The processes of an overlay, forked from one that has imported everything."""
+    """The processes of an overlay, forked from one that has imported and rehearsed everything."""
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class _Fleet:
         metrics: int | None,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["catchment.app.serving"])
+        context.set_forkserver_preload(["catchment.app.serving", "catchment.transport.rehearsed"])
         self.processes = [
             context.Process(
                 target=_brokers_process,

@@ -19,6 +19,7 @@ from catchment.model.schema import Schema
 from catchment.overlay import Overlay
 from catchment.transport.description import Description
 from catchment.transport.jetstream import JetStream
+from catchment.transport.rehearsal import rehearse
 from catchment.transport.running import LiveBroker
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
@@ -88,6 +89,8 @@ def _broker_process(name: str, url: str, described: Description) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, broker.stop)
         await broker.run()
 
+    # Here, and not where all are forked: a load is an application like any other, and has rehearsed nothing.
+    rehearse()
     try:
         asyncio.run(run())
     except CatchmentError as error:
