@@ -21,6 +21,8 @@ from catchment.transport.wire import open_connection
 from tests.transport.processes import BrokerProcess, warm_up
 
 DEADLINE_S = 240.0
+STORE_BYTES = 20_000_000
+"""Of a server whose store is soon full."""
 SCHEMAS = {"traffic": Schema({"speed": "float", "highway": "string", "vehicles": "int"})}
 
 
@@ -107,6 +109,12 @@ def _compiled() -> None:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "small", store_bytes_max=STORE_BYTES) as server:
         yield server
 
 

@@ -1,12 +1,10 @@
 """A server whose store is full: whoever publishes waits, nothing is dropped, and all goes on once there is room."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import catchment
 from catchment.broker.frames import FrameWriter
@@ -17,14 +15,6 @@ from catchment.transport.outlets import Delivery
 from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 from tests.transport.conftest import Live, eventually, run
-
-STORE_BYTES = 20_000_000
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "small", store_bytes_max=STORE_BYTES) as server:
-        yield server
 
 
 class Ballast:
