@@ -430,6 +430,9 @@ class Advice:
     def on_end(self, at: At) -> None:
         """It is about to be removed while the broker runs; what it remembers and asked for as a client goes with it."""
 
+    def on_neighbour_began(self, at: At, neighbour: str) -> None:
+        """A neighbour has begun a new life: it knows nothing of before, and what it was sent is gone."""
+
     def on_settled(self, at: At) -> None:
         """All neighbours were told what an input led to; called once for each input in which it said `at.settle()`."""
 

@@ -434,6 +434,7 @@ class Broker:
             self._update_advertisements(topic)
             if self.settings.forwarding == "flooded":
                 self._send_demands(topic, neighbour, added=routes.summaries[neighbour].sent)
+        self.weaver.happened("on_neighbour_began", neighbour)
 
     def _take_back_all(self, neighbour: str) -> None:
         """Take back all that a neighbour wanted and advertised."""
