@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from catchment.broker import messages as m
 from catchment.broker.advice import OWN, KnownSubscription
@@ -21,7 +23,7 @@ from catchment.model.subscription import Subscription
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["HANDLERS", "publish", "unsubscribe"]
+__all__ = ["HANDLERS", "publish", "refuse_too_large", "refuse_unreadable", "unsubscribe"]
 
 TIME_US_MAX = 2**62
 NO_ROOM_RETRY_US = 100_000
@@ -57,6 +59,26 @@ def refuse_too_large(broker: Broker, messages: Sequence[m.Message], client: str,
                 broker.send(client, _refused(request, error))
         return str(error)
     return ""
+
+
+class _Asked(msgspec.Struct, frozen=True, array_like=True):
+    """What all requests begin with, whatever else they say."""
+
+    kind: str
+    request: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+_asked: msgspec.msgpack.Decoder[list[_Asked]] = msgspec.msgpack.Decoder(list[_Asked])
+
+
+def refuse_unreadable(broker: Broker, client: str, messages: msgspec.Raw, reason: str) -> None:
+    """Refuse requests that do not decode, by their numbers if these do: nobody shall wait for their answers."""
+    try:
+        numbers = [one.request for one in _asked.decode(messages)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        numbers = [m.UNREADABLE]
+    for number in numbers:
+        broker.send(client, m.Refused(number, shortened(reason)))
 
 
 def _advertise_topic(broker: Broker, message: m.AdvertiseTopic, client: str) -> None:

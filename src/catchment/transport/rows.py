@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from catchment.broker.client import WindowValue
 from catchment.model.errors import EventError
-from catchment.model.rows import rows_to_batch
+from catchment.model.rows import rows_to_batch, typed_columns
 from catchment.model.schema import Schema
 
 __all__ = ["batches_of", "event_of_line", "shown_row"]
@@ -25,11 +25,11 @@ BYTES_MAX = 500_000
 def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBatch]:
     """Events in any form (record batch, table, data frame, rows), as batches that each fit into a request."""
     if isinstance(events, pa.RecordBatch):
-        whole = [events]
+        whole = [typed_columns(topic, schema, events)]
     elif isinstance(events, pa.Table):
-        whole = events.to_batches()
+        whole = typed_columns(topic, schema, events).to_batches()
     elif hasattr(events, "__dataframe__") or type(events).__name__ == "DataFrame":
-        whole = pa.Table.from_pandas(events, preserve_index=False).to_batches()
+        whole = typed_columns(topic, schema, _table_of(events)).to_batches()
     elif isinstance(events, Iterable) and not isinstance(events, (str, bytes, Mapping)):
         rows = list(events)
         whole = [
@@ -41,6 +41,15 @@ def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBat
         )
     for batch in whole:
         yield from _halved(batch)
+
+
+def _table_of(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise EventError(
+            f"a data frame does not become columns: {error}; accepted are values of one type each"
+        ) from None
 
 
 def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
