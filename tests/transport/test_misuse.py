@@ -13,6 +13,7 @@ import catchment
 from catchment.broker import messages as m
 from catchment.model.errors import EventError
 from catchment.transport.client import RequestRefusedError
+from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject
 from catchment.transport.rows import batches_of
@@ -94,5 +95,151 @@ def test_a_frame_that_the_broker_cannot_read_is_refused(live: Callable[..., Live
             assert refused == [m.Refused(m.UNREADABLE, "a frame is of version [1]; accepted is 2")]
             del client._sending.settle
             await client.publish("traffic", {"speed": 1.0})
+
+    run(test())
+
+
+async def take(subscription: Any, count: int) -> list[Any]:
+    async with asyncio.timeout(60):
+        return [(await anext(subscription))["speed"] for _ in range(count)]
+
+
+def test_a_durable_client_goes_on_with_the_same_question_alone(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live()
+        await overlay.start()
+        async with catchment.connect(overlay.url) as publisher, asyncio.timeout(90):
+            async with catchment.connect(overlay.url, name="ann", durable=True) as first:
+                await first.subscribe("SELECT * FROM traffic WHERE speed < 60", name="mine")
+            await publisher.publish("traffic", [{"speed": 50.0}, {"speed": 70.0}])
+            async with catchment.connect(overlay.url, name="ann", durable=True) as second:
+                other = "SELECT * FROM traffic WHERE speed > 60"
+                with pytest.raises(RequestRefusedError) as caught:
+                    await second.subscribe(other, name="mine")
+                assert str(caught.value) == (
+                    "subscription 'mine' is already there and asks 'SELECT * FROM traffic WHERE speed < 60'; accepted "
+                    f"is the same again, not '{other}': unsubscribe first, or take another name"
+                )
+                # However it is written.
+                again = await second.subscribe("select * from traffic  where 60 > speed", name="mine")
+                assert await take(again, 1) == [50.0]
+                await second.unsubscribe("mine")
+                now = await second.subscribe(other, name="mine")
+                await publisher.publish("traffic", [{"speed": 51.0}, {"speed": 71.0}])
+                assert await take(now, 1) == [71.0]
+
+    run(test())
+
+
+def test_what_was_not_read_before_unsubscribing_holds_up_no_confirmation(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live()
+        await overlay.start()
+        async with catchment.connect(overlay.url, name="ann", durable=True) as client, asyncio.timeout(60):
+            left, kept = await client.subscribe(ALL, name="left"), await client.subscribe(ALL, name="kept")
+            await client.publish("traffic", [{"speed": 1.0}, {"speed": 2.0}])
+            await client.publish("traffic", {"speed": 3.0})
+            # One event of its first frame is handed out, the second frame is not.
+            assert await take(left, 1) == [1.0]
+            assert await take(kept, 3) == [1.0, 2.0, 3.0]
+            kept.confirm()
+            assert client._taking.confirmed < client._taking.read
+            await client.unsubscribe(left)
+            assert client._taking.confirmed == client._taking.read
+            assert client._taking._untaken_bytes == 0
+            # It is there for whoever wants it, and then there is no more.
+            assert [one["speed"] async for one in left] == [2.0, 3.0]
+            assert [one async for one in left] == []
+            await client.publish("traffic", {"speed": 4.0})
+            assert await take(kept, 1) == [4.0]
+            kept.confirm()
+            assert client._taking.confirmed == client._taking.read
+
+    run(test())
+
+
+def test_who_gives_up_waiting_takes_nothing_from_others(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live(("b1", "b2"))
+        await overlay.start()
+        async with catchment.connect(overlay.url, broker="b1") as client, asyncio.timeout(60):
+            first, second = (asyncio.create_task(client.advertise("traffic")) for _ in range(2))
+            await asyncio.sleep(0)
+            first.cancel()
+            await second
+            assert first.cancelled()
+            await client.publish("traffic", {"speed": 1.0})
+            refused = [asyncio.create_task(client.advertise("nothing")) for _ in range(2)]
+            for one in refused:
+                with pytest.raises(RequestRefusedError, match="unknown topic 'nothing'"):
+                    await one
+            with pytest.raises(RequestRefusedError, match="unknown topic 'nothing'"):
+                await client.advertise("nothing")
+
+    run(test())
+
+
+def test_a_subscription_that_nobody_waits_for_any_more_is_not_made(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live(("b1", "b2"))
+        await overlay.start()
+        async with catchment.connect(overlay.url, broker="b1") as client, asyncio.timeout(60):
+            asking = asyncio.create_task(client.subscribe(ALL, name="mine"))
+            await asyncio.sleep(0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            await client.publish("traffic", {"speed": 1.0})
+            # The name is free again, and nothing of before comes.
+            subscription = await client.subscribe(ALL, name="mine")
+            leaving = [asyncio.create_task(client.unsubscribe(subscription)) for _ in range(2)]
+            await asyncio.sleep(0)
+            leaving[0].cancel()
+            again = await client.subscribe(ALL, name="mine")
+            assert [one async for one in subscription] == []
+            await client.publish("traffic", {"speed": 2.0})
+            assert await take(again, 1) == [2.0]
+            again.confirm()
+            assert client._taking.confirmed == client._taking.read
+
+    run(test())
+
+
+def test_a_client_may_publish_more_to_itself_than_it_reads(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live()
+        await overlay.start()
+        async with catchment.connect(overlay.url) as client, asyncio.timeout(120):
+            subscription = await client.subscribe(ALL)
+            long = pa.table({"highway": ["4" * 100_000] * 500})
+            assert (await client.publish("traffic", long)).events == 500
+            # Nobody waits for an answer: what comes now is left where it is.
+            assert client._taking._untaken_bytes > 32_000_000
+            count = 0
+            async for one in subscription.batches():
+                count += len(one)
+                if count == 500:
+                    break
+
+    run(test())
+
+
+def test_a_past_goes_on_where_somebody_gave_up_waiting(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live(history=Kept(keep_us=86_400_000_000))
+        await overlay.start()
+        async with catchment.connect(overlay.url) as client, asyncio.timeout(60):
+            await client.publish("traffic", [{"speed": float(number)} for number in range(3)])
+            subscription = await client.subscribe(ALL, since="1 hour")
+            for _ in range(20):
+                asking = asyncio.ensure_future(anext(subscription))
+                await asyncio.sleep(0)
+                if asking.done():
+                    break
+                asking.cancel()
+                await asyncio.wait([asking])
+            else:
+                asking = asyncio.ensure_future(anext(subscription))
+            assert [(await asking)["speed"], *await take(subscription, 2)] == [0.0, 1.0, 2.0]
 
     run(test())

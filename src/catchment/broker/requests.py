@@ -18,7 +18,7 @@ from catchment.broker.peers import HERE
 from catchment.broker.rights import require_right
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.filter import NO_EVENT
-from catchment.model.subscription import Subscription
+from catchment.model.subscription import Query, Subscription
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
@@ -104,13 +104,16 @@ def _unadvertise_topic(broker: Broker, message: m.UnadvertiseTopic, client: str)
 
 
 def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
+    there = broker.subscribed.get((client, message.name))
+    if there is not None:
+        _answer(broker, client, message.request, lambda: _require_same(broker, message, client, there.sql))
+        return
+
     def act() -> None:
-        if (client, message.name) in broker.subscribed:
-            raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
         broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
-        query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
+        query = _query(broker, message.name, message.sql)
         require_right(broker, client, "subscribe", query.topic)
         require_sendable(query.topic, query.where)
         demand: Demand | None = query.where
@@ -124,6 +127,23 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         broker.weaver.happened("on_subscribed", client, message.name, query)
 
     _answer(broker, client, message.request, act, message.name)
+
+
+def _query(broker: Broker, name: str, sql: str) -> Query:
+    return Subscription(name, broker.name, sql=sql).within(broker.settings.schemas)
+
+
+def _require_same(broker: Broker, message: m.SubscribeTo, client: str, sql: str) -> None:
+    """Let a durable client that is back go on with a subscription; raise if it asks for anything else by that name."""
+    name = message.name
+    if not broker.peers[client].is_durable:
+        raise ConfigurationError(f"subscription {name!r} is already there; accepted is another name")
+    require_sql(name, message.sql)
+    if _query(broker, name, message.sql) != _query(broker, name, sql):
+        raise ConfigurationError(
+            f"subscription {name!r} is already there and asks {sql!r}; accepted is the same again, not "
+            f"{message.sql!r}: unsubscribe first, or take another name"
+        )
 
 
 def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -> None:

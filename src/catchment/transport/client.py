@@ -30,6 +30,7 @@ from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached, Parked
 from catchment.model.errors import CatchmentError, ConfigurationError, TransportError
 from catchment.model.schema import Schema
+from catchment.transport.advertising import Advertising
 from catchment.transport.arriving import Arrivals
 from catchment.transport.asking import (
     Came,
@@ -86,9 +87,10 @@ class Client:
         self._sending: Sending
         self._gathering: Gathering
         self._taking: Taking
-        self._topics: dict[str, asyncio.Future[None]] = {}
-        """What is advertised, or about to be."""
+        self._advertising: Advertising
         self._subscriptions: dict[str, Subscription] = {}
+        self._ending: dict[str, asyncio.Future[m.Acknowledged]] = {}
+        """By name of a subscription, the answer that will end it."""
         self._goes_on = False
         """Whether a frame has come that no earlier life had confirmed."""
         self._failure: BaseException | None = None
@@ -115,11 +117,13 @@ class Client:
             self.broker = self.broker or self.description.brokers[0]
             self.description.overlay.require(self.broker)
             came = await self._come()
-            self._taking = Taking(came, self._tell_confirmed)
+            self._taking = Taking(came, self._tell_confirmed, lambda: self._sending.is_asking)
             self._sending = Sending(
                 self._session, client_subject(self.broker, self.full_name), self._connection,
                 failed=self._end,
             )  # fmt: skip
+            self._sending.on_begun = self._taking.look_again
+            self._advertising = Advertising(self._sending)
             self._gathering = Gathering(self._sending, self._schema, self.description.durability)
             arrivals = await self._arrivals()
         except BaseException:
@@ -196,23 +200,11 @@ class Client:
 
     async def advertise(self, topic: str) -> None:
         """Say that events of a topic will be published; `publish` does so by itself."""
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = asyncio.get_running_loop().create_future()
-            try:
-                await self._sending.ask(m.AdvertiseTopic, topic)
-            except BaseException as error:
-                del self._topics[topic]
-                known.set_exception(error)
-                known.exception()
-                raise
-            known.set_result(None)
-        await asyncio.shield(known)
+        await self._advertising.add(topic)
 
     async def unadvertise(self, topic: str) -> None:
         """Say that no more events of a topic will be published: windows need not wait for this client."""
-        self._topics.pop(topic, None)
-        await self._sending.ask(m.UnadvertiseTopic, topic)
+        await self._advertising.remove(topic)
 
     async def publish(self, topic: str, events: Any, *, wait: Wait = "acknowledged") -> Receipt:
         """Publish one event (names and values), or many: rows, a record batch, a table, a data frame.
@@ -242,7 +234,7 @@ class Client:
         self, topic: str, event: Mapping[str, Any], *, wait: Wait = "acknowledged"
     ) -> asyncio.Future[Receipt]:
         """Publish one event of a topic that is advertised, together with others that are published just now."""
-        if topic not in self._topics or not self._topics[topic].done():
+        if topic not in self._advertising:
             raise ConfigurationError(
                 f"topic {topic!r} is not advertised; accepted is one whose `advertise` has returned"
             )
@@ -261,11 +253,14 @@ class Client:
     async def subscribe(self, sql: str, *, name: str | None = None, since: object = None) -> Subscription:
         """Ask for events or values of windows; known to all brokers that must know it when this returns.
 
-        A durable client that is back asks again under the same name, and gets what was collected. With `since`, a time
-        or a duration before now as "2 hours", events from then on come first that were accepted before, and windows
-        that begin from then on: as far as brokers keep them.
+        A durable client that is back asks the same again under the same name, and gets what was collected; anything
+        else under that name is refused until it has unsubscribed. With `since`, a time or a duration before now as
+        "2 hours", events from then on come first that were accepted before, and windows that begin from then on: as far
+        as brokers keep them.
         """
         chosen = name or f"s-{os.urandom(6).hex()}"
+        while chosen in self._ending:
+            await asyncio.wait([self._ending[chosen]])
         past = None
         if since is not None:
             past = Past(self, chosen, sql, since)
@@ -275,20 +270,41 @@ class Client:
         subscription = self._subscription(chosen)
         try:
             await self._sending.ask(m.SubscribeTo, chosen, sql)
-        except RequestRefusedError as error:
-            if not (self.is_durable and "is already there" in str(error)):
-                if is_new:
-                    self._subscriptions.pop(chosen, None)
-                raise
-        if past is not None:
-            await past.begin(subscription)
+            if past is not None:
+                await past.begin(subscription)
+        except RequestRefusedError:
+            # What was collected under its name waits for whoever asks the right thing.
+            if is_new and not subscription.waiting:
+                self._subscriptions.pop(chosen, None)
+            raise
+        except asyncio.CancelledError:
+            # It may come to be; a durable client finds it under its name.
+            if is_new and not (self.is_durable and name) and self._failure is None:
+                subscription.end()
+                self._unsubscribed(chosen)
+            raise
         return subscription
 
     async def unsubscribe(self, subscription: Subscription | str) -> None:
+        """Ask no more for something. What has come of it can still be taken, and then its iteration ends."""
         name = subscription if isinstance(subscription, str) else subscription.name
-        await self._sending.ask(m.UnsubscribeFrom, name)
-        if name in self._subscriptions:
-            self._subscriptions.pop(name).end()
+        await asyncio.shield(self._unsubscribed(name))
+
+    def _unsubscribed(self, name: str) -> asyncio.Future[m.Acknowledged]:
+        """Ask to unsubscribe, whoever waits for the answer."""
+        if name in self._ending:
+            return self._ending[name]
+        answer = self._ending[name] = self._sending.begin(m.UnsubscribeFrom, name)[0]
+
+        def answered(answer: asyncio.Future[m.Acknowledged]) -> None:
+            del self._ending[name]
+            there = self._subscriptions.get(name)
+            if there is not None and (answer.exception() is None or there.is_ended):
+                del self._subscriptions[name]
+                there.end()
+
+        answer.add_done_callback(answered)
+        return answer
 
     async def ask_advice(self, advice: str, value: Any) -> list[Any]:
         """Ask something of an advice of the broker; what it has said until the request was acknowledged."""
@@ -315,7 +331,7 @@ class Client:
         if name not in self._subscriptions:
             self._subscriptions[name] = Subscription(name, self._taking)
             if self._failure is not None:
-                self._subscriptions[name].end(self._failure)
+                self._subscriptions[name].fail(self._failure)
         return self._subscriptions[name]
 
     def _schema(self, topic: str) -> Schema:
@@ -409,5 +425,5 @@ class Client:
         self._sending.end(error)
         self._gathering.end(error)
         for subscription in self._subscriptions.values():
-            subscription.end(error)
-        self._taking.end()
+            subscription.fail(error)
+        self._taking.let_read()
