@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import catchment
+from catchment import CatchmentError, Schema
 from catchment.broker import messages as m
 from catchment.model.errors import EventError
-from catchment.transport.client import RequestRefusedError
+from catchment.transport.client import ClientDroppedError, RequestRefusedError
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject
@@ -241,5 +242,73 @@ def test_a_past_goes_on_where_somebody_gave_up_waiting(live: Callable[..., Live]
             else:
                 asking = asyncio.ensure_future(anext(subscription))
             assert [(await asking)["speed"], *await take(subscription, 2)] == [0.0, 1.0, 2.0]
+
+    run(test())
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_who_takes_a_name_over_is_not_disturbed_by_who_had_it(live: Callable[..., Live], durable: bool) -> None:
+    async def test() -> None:
+        overlay = live()
+        await overlay.start()
+        first = await catchment.connect(overlay.url, name="twin", durable=durable)
+        await first.subscribe(ALL, name="mine")
+        second = await catchment.connect(overlay.url, name="twin", durable=durable)
+        await second.subscribe(ALL, name="mine")
+        async with asyncio.timeout(90):
+            with pytest.raises(ClientDroppedError, match=r"another process is client|knows client .* no more"):
+                await first.publish("traffic", {"speed": 0.0})
+            # It has heard that; one that has not says of its own life that it is over.
+            await first.close()
+            stale = await catchment.connect(overlay.url, name="twin", durable=durable)
+            third = await catchment.connect(overlay.url, name="twin", durable=durable)
+            await stale.close()
+            subscription = await third.subscribe(ALL, name="mine")
+            await third.publish("traffic", {"speed": 1.0})
+            assert await take(subscription, 1) == [1.0]
+            await third.close()
+            await second.close()
+
+    run(test())
+
+
+def test_events_of_ever_other_attributes_are_taken(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        names = [f"a{number}" for number in range(11)]
+        overlay = live(schemas={"traffic": Schema(dict.fromkeys(names, "int"))})
+        await overlay.start()
+        rows = [{name: number for place, name in enumerate(names) if number >> place & 1} for number in range(1, 1_300)]
+        async with catchment.connect(overlay.url) as client, asyncio.timeout(120):
+            subscription = await client.subscribe(ALL)
+            for row in rows[:700]:
+                await client.publish("traffic", row)
+            for row in rows[700:]:
+                await client.publish("traffic", [row])
+            for row in rows:
+                found = await anext(subscription)
+                assert {name: found[name] for name in names if found.get(name) is not None} == row
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("ask", "complaint"),
+    [
+        (lambda client: client.publish("traffic", {"speed": 1.0}, wait="seen"), "wait is 'seen'; accepted are acknow"),
+        (lambda client: client.subscribe("\ud800"), "no frame can carry SubscribeTo"),
+        (lambda client: client.advance_time("traffic", 10**30), "no frame can carry AdvanceTime"),
+        (lambda client: client.subscribe(None), "does not decode"),
+        (lambda client: client.subscribe("SELECT * FROM nothing"), "unknown topic 'nothing'; known are traffic"),
+        (lambda client: client.publish("traffic", pa.table({"highway": ["", "4" * 300_000]})), "texts of 300000 bytes"),
+    ],
+)
+def test_nonsense_is_refused(live: Callable[..., Live], ask: Callable[[Any], Any], complaint: str) -> None:
+    async def test() -> None:
+        overlay = live()
+        await overlay.start()
+        async with catchment.connect(overlay.url) as client, asyncio.timeout(60):
+            with pytest.raises(CatchmentError, match=complaint):
+                await ask(client)
+            await client.publish("traffic", {"speed": 1.0})
 
     run(test())

@@ -45,13 +45,13 @@ from catchment.transport.asking import (
 )
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
-from catchment.transport.gathering import Gathering, Receipt, Wait
+from catchment.transport.gathering import Gathering, Receipt, Wait, require_wait
 from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked
 from catchment.transport.names import alive_subject, client_name, client_subject, confirm_subject, deliver_subject
 from catchment.transport.past import Past
 from catchment.transport.presence import BEATS
-from catchment.transport.rows import batches_of
+from catchment.transport.rows import ColumnSets, batches_of
 from catchment.transport.sending import Sending
 from catchment.transport.subscriptions import Content, Subscription
 from catchment.transport.taking import Taking
@@ -86,6 +86,7 @@ class Client:
         self._session: Session
         self._sending: Sending
         self._gathering: Gathering
+        self._column_sets: ColumnSets
         self._taking: Taking
         self._advertising: Advertising
         self._subscriptions: dict[str, Subscription] = {}
@@ -124,7 +125,8 @@ class Client:
             )  # fmt: skip
             self._sending.on_begun = self._taking.look_again
             self._advertising = Advertising(self._sending)
-            self._gathering = Gathering(self._sending, self._schema, self.description.durability)
+            self._column_sets = ColumnSets()
+            self._gathering = Gathering(self._sending, self._schema, self._column_sets, self.description.durability)
             arrivals = await self._arrivals()
         except BaseException:
             await self._connection.close()
@@ -162,7 +164,8 @@ class Client:
         """Have all pushed that was not read."""
         nonce = os.urandom(6).hex()
         arrivals = Arrivals(self._connection, deliver_subject(self.full_name, nonce))
-        wanted = Deliver(self.name, self._taking.attached, self._taking.read + 1, nonce)
+        life = self._session.incarnation
+        wanted = Deliver(self.name, self._taking.attached, self._taking.read + 1, nonce, life)
         try:
             answer = await ask(self._connection, self.broker, self.user, wanted)
             if not isinstance(answer, Delivering):
@@ -175,26 +178,32 @@ class Client:
     async def close(self) -> None:
         """Go: a durable client will be back, and what it wants is collected; of any other nothing is left."""
         self._is_closing = True
-        for task in (self._task, self._beating):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        # Whoever follows a client that was dropped may have its name.
+        is_known = not isinstance(self._failure, ClientDroppedError)
         self._end(ConnectionLostError("the client is closed"))
         self._taking.stop()
-        if self._connection.is_lost:
-            return
+        tasks = [task for task in (self._task, self._beating) if task is not None]
+        for task in tasks:
+            task.cancel()
         try:
-            item = Parked(self.full_name) if self.is_durable else Detached(self.full_name)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if is_known and not self._connection.is_lost:
+                await self._say_gone()
+        finally:
+            await self._connection.close()
+
+    async def _say_gone(self) -> None:
+        kind, life = Parked if self.is_durable else Detached, self._session.incarnation
+        try:
             streams = JetStream(self._connection)
             async with asyncio.timeout(CLOSE_S):
                 # Stored before it is away: its next life, wherever it is, begins with that.
                 if self._taking.confirmed:
                     await streams.store(confirm_subject(self.broker, self.full_name), self._taking.said())
-                await streams.store(client_subject(self.broker, self.full_name), item_to_bytes(item))
+                item = item_to_bytes(kind(self.full_name, life))
+                await streams.store(client_subject(self.broker, self.full_name), item)
         except (CatchmentError, TimeoutError):
             pass  # The server is gone as well; there is nobody to tell.
-        finally:
-            await self._connection.close()
 
     # -- what an application asks for ---------------------------------------------------------------------------------
 
@@ -211,14 +220,17 @@ class Client:
 
         Waits until the broker has taken them or, with `wait="stored"`, until they are stored.
         """
+        require_wait(wait)
         await self.advertise(topic)
         if isinstance(events, Mapping):
             await self._sending.room()
             return await self.publish_soon(topic, events, wait=wait)
         parts = []
-        for batch in batches_of(topic, self._schema(topic), events):
+        schema = self._schema(topic)
+        for batch in batches_of(topic, schema, events):
             await self._sending.room()
-            parts.append((batch.num_rows, *self._sending.begin(m.PublishEvents, topic, batch)))
+            sent = self._column_sets.fitted(topic, schema, batch)
+            parts.append((batch.num_rows, *self._sending.begin(m.PublishEvents, topic, sent)))
         if wait == "stored":
             for _, _, stored in parts:
                 await asyncio.shield(stored)
