@@ -53,7 +53,8 @@ from catchment.transport.past import Past
 from catchment.transport.presence import BEATS
 from catchment.transport.rows import ColumnSets, batches_of
 from catchment.transport.sending import Sending
-from catchment.transport.subscriptions import Content, Subscription
+from catchment.transport.subscribing import Subscribing
+from catchment.transport.subscriptions import Subscription
 from catchment.transport.taking import Taking
 from catchment.transport.wire import AccessError, Connection, ConnectionLostError, open_connection
 
@@ -89,9 +90,7 @@ class Client:
         self._column_sets: ColumnSets
         self._taking: Taking
         self._advertising: Advertising
-        self._subscriptions: dict[str, Subscription] = {}
-        self._ending: dict[str, asyncio.Future[m.Acknowledged]] = {}
-        """By name of a subscription, the answer that will end it."""
+        self._subscribing: Subscribing
         self._goes_on = False
         """Whether a frame has come that no earlier life had confirmed."""
         self._failure: BaseException | None = None
@@ -125,6 +124,7 @@ class Client:
             )  # fmt: skip
             self._sending.on_begun = self._taking.look_again
             self._advertising = Advertising(self._sending)
+            self._subscribing = Subscribing(self._sending, self._taking)
             self._column_sets = ColumnSets()
             self._gathering = Gathering(self._sending, self._schema, self._column_sets, self.description.durability)
             arrivals = await self._arrivals()
@@ -271,52 +271,17 @@ class Client:
         as brokers keep them.
         """
         chosen = name or f"s-{os.urandom(6).hex()}"
-        while chosen in self._ending:
-            await asyncio.wait([self._ending[chosen]])
         past = None
         if since is not None:
             past = Past(self, chosen, sql, since)
             await past.find()
             sql = past.sql
-        is_new = chosen not in self._subscriptions
-        subscription = self._subscription(chosen)
-        try:
-            await self._sending.ask(m.SubscribeTo, chosen, sql)
-            if past is not None:
-                await past.begin(subscription)
-        except RequestRefusedError:
-            # What was collected under its name waits for whoever asks the right thing.
-            if is_new and not subscription.waiting:
-                self._subscriptions.pop(chosen, None)
-            raise
-        except asyncio.CancelledError:
-            # It may come to be; a durable client finds it under its name.
-            if is_new and not (self.is_durable and name) and self._failure is None:
-                subscription.end()
-                self._unsubscribed(chosen)
-            raise
-        return subscription
+        begin = None if past is None else past.begin
+        return await self._subscribing.add(chosen, sql, begin, is_found_again=self.is_durable and bool(name))
 
     async def unsubscribe(self, subscription: Subscription | str) -> None:
         """Ask no more for something. What has come of it can still be taken, and then its iteration ends."""
-        name = subscription if isinstance(subscription, str) else subscription.name
-        await asyncio.shield(self._unsubscribed(name))
-
-    def _unsubscribed(self, name: str) -> asyncio.Future[m.Acknowledged]:
-        """Ask to unsubscribe, whoever waits for the answer."""
-        if name in self._ending:
-            return self._ending[name]
-        answer = self._ending[name] = self._sending.begin(m.UnsubscribeFrom, name)[0]
-
-        def answered(answer: asyncio.Future[m.Acknowledged]) -> None:
-            del self._ending[name]
-            there = self._subscriptions.get(name)
-            if there is not None and (answer.exception() is None or there.is_ended):
-                del self._subscriptions[name]
-                there.end()
-
-        answer.add_done_callback(answered)
-        return answer
+        await self._subscribing.remove(subscription if isinstance(subscription, str) else subscription.name)
 
     async def ask_advice(self, advice: str, value: Any) -> list[Any]:
         """Ask something of an advice of the broker; what it has said until the request was acknowledged."""
@@ -338,13 +303,6 @@ class Client:
                 raise self._failure
             await asyncio.sleep(RECONNECT_S[0])
         return self.streams
-
-    def _subscription(self, name: str) -> Subscription:
-        if name not in self._subscriptions:
-            self._subscriptions[name] = Subscription(name, self._taking)
-            if self._failure is not None:
-                self._subscriptions[name].fail(self._failure)
-        return self._subscriptions[name]
 
     def _schema(self, topic: str) -> Schema:
         if topic not in self._schemas:
@@ -406,22 +364,19 @@ class Client:
         if isinstance(message, m.Delivered):
             for name, rows in message.wanted.items():
                 chosen = message.events if len(rows) == message.events.num_rows else message.events.take(pa.array(rows))
-                self._put(name, position, chosen, chosen.nbytes)
+                self._subscribing.put(name, position, chosen, chosen.nbytes)
         elif isinstance(message, m.Notified):
             by_name: dict[str, list[WindowValue]] = {}
             for one in window_values(message):
                 by_name.setdefault(one.subscription, []).append(one)
             for name, values in by_name.items():
-                self._put(name, position, values, 200 * len(values))
+                self._subscribing.put(name, position, values, 200 * len(values))
         elif isinstance(message, m.Informed) and message.advice in self._informed:
             self._informed[message.advice].append(msgspec.msgpack.decode(message.body))
         elif isinstance(message, m.Dropped):
             self._end(ClientDroppedError(f"client {self.name!r} has not read for too long: {message}"))
         elif isinstance(message, (m.Acknowledged, m.Refused)):
             self._sending.settle(message)
-
-    def _put(self, name: str, position: int, content: Content, size: int) -> None:
-        self._subscription(name).put(position, content, size)
 
     def _tell_confirmed(self, said: bytes) -> bool:
         if self._connection.is_lost:
@@ -436,6 +391,5 @@ class Client:
         self._failure = error
         self._sending.end(error)
         self._gathering.end(error)
-        for subscription in self._subscriptions.values():
-            subscription.fail(error)
+        self._subscribing.fail(error)
         self._taking.let_read()
