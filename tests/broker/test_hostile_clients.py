@@ -11,7 +11,7 @@ from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import Session
 from catchment.broker.frames import FRAME_BYTES_MAX, FrameWriter
-from catchment.broker.inputs import Attached, Received
+from catchment.broker.inputs import Attached, Received, Unreadable
 from catchment.broker.limits import EVENT_BYTES_MAX, NAME_CHARACTERS_MAX, SQL_CHARACTERS_MAX
 from catchment.model.errors import ConfigurationError, FrameError
 from tests.broker.wire import SCHEMAS, Desk, Voice
@@ -55,7 +55,7 @@ def refusal(desk: Desk, client: Voice, message: m.Message) -> str:
 def test_ids_that_are_no_texts_are_refused(ids: pa.Array) -> None:
     desk, client = publisher()
     reason = refusal(desk, client, m.PublishEvents(3, "traffic", batch(event_id=ids, speed=[1.0])))
-    assert reason.startswith("attribute 'event_id' is of type")
+    assert reason.startswith("column 'event_id' has type")
     assert reason.endswith("accepted is string")
 
 
@@ -186,3 +186,50 @@ def test_a_writer_that_raises_names_its_schemas_later() -> None:
         writer.frames("c", [m.Published("traffic", small), m.Published("traffic", large)], after=0, **how)
     frames = writer.frames("c", [m.Published("traffic", small)], after=0, **how)
     assert frames == FrameWriter().frames("c", [m.Published("traffic", small)], after=0, **how)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        batch(highway=pa.array(["401"], pa.large_string())),
+        pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["speed", "speed"]),
+        batch(ts=pa.array([1], pa.timestamp("ns"))),
+    ],
+    ids=["a type that no frame has", "one name twice", "nanoseconds"],
+)
+def test_a_request_that_does_not_decode_is_refused_by_its_number(events: pa.RecordBatch) -> None:
+    desk, client = publisher()
+    for number in (3, 4):
+        step = desk.hand(client.says(m.PublishEvents(number, "traffic", events)))
+        (answer,) = client.hears(step)
+        assert isinstance(answer, m.Refused)
+        assert answer.request == number
+        assert "does not decode" in answer.reason
+    # What it says next is taken.
+    (answer,) = client.hears(desk.hand(client.says(m.PublishEvents(5, "traffic", batch(speed=[1.0])))))[:1]
+    assert isinstance(answer, (m.Delivered, m.Acknowledged))
+
+
+@pytest.mark.parametrize("kind", [b"advertised", b"AdvertisedOld"])
+def test_requests_of_kinds_that_the_broker_does_not_know_are_refused(kind: bytes) -> None:
+    desk, client = publisher()
+    data = client.says(m.AdvertiseTopic(3, "stock")).data
+    old = b"\xaeAdvertiseTopic"
+    assert old in data
+    (answer,) = client.hears(desk.hand(Received(data.replace(old, bytes([0xA0 + len(kind)]) + kind))))
+    assert isinstance(answer, m.Refused)
+    assert answer.request == 3
+
+
+def test_who_speaks_of_another_epoch_or_without_numbers_is_told_so() -> None:
+    desk, client = publisher()
+    writer = FrameWriter()
+    (other,) = writer.frames("c", [m.AdvertiseTopic(9, "stock")], incarnation=1, epoch=2, after=1, covers=0)
+    (answer,) = client.hears(desk.hand(Received(other)))
+    assert (answer.request, answer.reason) == (9, "a frame of 'c' is of epoch 2; accepted is 1")  # type: ignore[union-attr]
+    numberless = client.says(m.RoomChanged(True)).data.replace(b"\xc3", b"\xc0")
+    (answer,) = client.hears(desk.hand(Received(numberless)))
+    assert answer.request == m.UNREADABLE  # type: ignore[union-attr]
+    (answer,) = client.hears(desk.hand(Unreadable("c", "a frame is of version [1]; accepted is 2")))
+    assert str(answer) == "refused #0: a frame is of version [1]; accepted is 2"
+    assert desk.outcome(Unreadable("nobody", "nonsense")).kind == "refused"

@@ -90,6 +90,9 @@ def test_an_overlay_is_up_until_it_is_interrupted(tmp_path: Path) -> None:
     config.write_text(TOML)
     with started("up", str(config), "--store", str(tmp_path / "store"), "--processes", "1", "--log", "text") as up:
         url = line_with(up.stderr, "2 brokers run at").split(" at ")[1].split(": ")[0]
+        with started("up", str(config), "--store", str(tmp_path / "store")) as second:
+            line_with(second.stderr, "is in use by the server of process")
+            assert second.wait(60) == 2
         with started(
             "subscribe", "SELECT * FROM traffic WHERE speed > 10", "--server", url, "--at", "b2"
         ) as subscriber:

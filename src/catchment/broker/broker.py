@@ -29,7 +29,7 @@ from catchment.broker import messages as m
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
 from catchment.broker.confirmations import Confirmations, WaitingAnswer
 from catchment.broker.demands import Demand
-from catchment.broker.frames import EPOCH, BatchCoder, FrameWriter, fitting_messages, message_bytes, opened
+from catchment.broker.frames import EPOCH, BatchCoder, Envelope, FrameWriter, fitting_messages, message_bytes, opened
 from catchment.broker.guarding import Guard, InputFailure
 from catchment.broker.ingress import Ingress
 from catchment.broker.inputs import (
@@ -240,12 +240,13 @@ class Broker:
     def _receive(self, data: bytes) -> Outcome:
         try:
             envelope = opened(data)
-            if envelope.epoch != EPOCH:
-                raise FrameError(f"a frame of {envelope.sender!r} is of epoch {envelope.epoch}; accepted is {EPOCH}")
         except FrameError as error:
             self.counters["frames that do not decode"] += 1
             return Outcome("refused", str(error))
         sender = envelope.sender
+        if envelope.epoch != EPOCH:
+            reason = f"a frame of {sender!r} is of epoch {envelope.epoch}; accepted is {EPOCH}"
+            return self._cannot_read(envelope, reason)
         peer = self.peers.get(sender)
         if peer is None:
             known = ", ".join(sorted(self.peers)) or "none"
@@ -262,8 +263,7 @@ class Broker:
             messages = peer.reader.messages(envelope)
         except FrameError as error:
             # The link goes on behind it, or nothing that this sender says would ever be heard again.
-            self.counters["frames that do not decode"] += 1
-            return Outcome("refused", str(error))
+            return self._cannot_read(envelope, str(error))
         if sender in self.clients:
             reason = requests.refuse_too_large(self, messages, sender, len(data))
             if reason:
@@ -271,6 +271,12 @@ class Broker:
         reasons = [self.hear(message, sender) for message in messages]
         failed = next((reason for reason in reasons if reason), None)
         return TAKEN if failed is None else Outcome("refused", failed)
+
+    def _cannot_read(self, envelope: Envelope, reason: str) -> Outcome:
+        self.counters["frames that do not decode"] += 1
+        if envelope.sender in self.clients:
+            requests.refuse_unreadable(self, envelope.sender, envelope.messages, reason)
+        return Outcome("refused", reason)
 
     def hear(self, message: m.Message, sender: str) -> str:
         """Handle a message of a client or a neighbour; why it failed, or an empty text."""

@@ -62,9 +62,12 @@ class Session:
         """A new request: its number, and the frames to send. One that no frame can carry raises and is not made."""
         number = self.requests + 1
         message = kind(number, *fields)
-        frames = self._writer.frames(
-            self.name, [message], incarnation=self.incarnation, epoch=EPOCH, after=self._sent, covers=0
-        )
+        try:
+            frames = self._writer.frames(
+                self.name, [message], incarnation=self.incarnation, epoch=EPOCH, after=self._sent, covers=0
+            )
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise FrameError(f"no frame can carry {kind.__name__}: {error}") from None
         self.requests, self.open[number] = number, message
         self._sent += len(frames)
         return number, frames

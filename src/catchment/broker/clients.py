@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from catchment.broker import messages as m
 from catchment.broker.advice import OWN
 from catchment.broker.frames import FrameWriter
-from catchment.broker.inputs import TAKEN, Attached, Detached, Outcome, Overrun, Parked, Resumed, Rights
-from catchment.broker.limits import require_name
+from catchment.broker.inputs import TAKEN, Attached, Detached, Outcome, Overrun, Parked, Resumed, Rights, Unreadable
+from catchment.broker.limits import require_name, shortened
 from catchment.broker.peers import Peer
 from catchment.broker.rights import losers
 from catchment.model.errors import ConfigurationError
@@ -90,6 +90,12 @@ def _overrun(broker: Broker, item: Overrun) -> Outcome:
     return TAKEN
 
 
+def _refuse_unreadable(broker: Broker, item: Unreadable) -> Outcome:
+    _client(broker, item.client)
+    broker.send(item.client, m.Refused(m.UNREADABLE, shortened(item.reason)))
+    return Outcome("refused", item.reason)
+
+
 def _change_rights(broker: Broker, item: Rights) -> Outcome:
     """Take a new table of rights; who uses what it may no longer do hears that, behind all that it was sent."""
     broker.rights = item.users
@@ -122,5 +128,6 @@ HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
     Resumed: _resume,
     Detached: _detach,
     Overrun: _overrun,
+    Unreadable: _refuse_unreadable,
     Rights: _change_rights,
 }

@@ -14,6 +14,7 @@ from catchment.broker.limits import require_event_sizes
 from catchment.broker.recent_ids import RecentIds
 from catchment.model.errors import EventError
 from catchment.model.events import DEDUPLICATION_US, value_problem
+from catchment.model.rows import typed_column
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 
 __all__ = ["Accepted", "Ingress"]
@@ -80,7 +81,7 @@ class _Plan:
             return events if self.is_in_order else events.select(self.places)
         times = _times(None if self.places[0] is None else events.column(self.places[0]), came)
         attributes = zip(self.typed_schema.names[1:], self.typed_schema.types[1:], self.places[1:], strict=True)
-        columns = [_typed(name, events.column(place), kind) for name, kind, place in attributes]
+        columns = [typed_column(name, Type.of(kind), events.column(place)) for name, kind, place in attributes]
         return pa.RecordBatch.from_arrays([times, *columns], schema=self.typed_schema)
 
 
@@ -145,7 +146,9 @@ class Ingress:
             problem = value_problem(name, known.column(place))
             if problem is not None:
                 raise EventError(f"an event is refused: {problem}")
-        supplied = None if plan.event_id is None else _typed("event_id", events.column(plan.event_id), pa.string())
+        supplied = (
+            None if plan.event_id is None else typed_column("event_id", Type.STRING, events.column(plan.event_id))
+        )
         if supplied is not None and supplied.null_count < len(supplied):
             self._require_foreign(supplied)
         require_event_sizes(known, supplied)
@@ -201,18 +204,8 @@ class Ingress:
 
 def _times(given: pa.Array | None, came: npt.NDArray[np.int64]) -> pa.Array:
     """When events happened; where they do not say, when they came."""
-    times = None if given is None else _typed("ts", given, Type.TIMESTAMP.arrow)
+    times = None if given is None else typed_column("ts", Type.TIMESTAMP, given)
     if times is not None and not times.null_count:
         return times
     stamps = pa.array(came).view(Type.TIMESTAMP.arrow)
     return stamps if times is None else pc.coalesce(times, stamps)
-
-
-def _typed(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
-    try:
-        return column.cast(kind)
-    except (pa.ArrowException, UnicodeDecodeError):
-        accepted = Type.of(kind).value
-        raise EventError(f"attribute {name!r} is of type {column.type}; accepted is {accepted}") from None

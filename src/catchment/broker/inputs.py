@@ -37,6 +37,7 @@ __all__ = [
     "Send",
     "Step",
     "Traffic",
+    "Unreadable",
     "Woken",
     "add_traffic",
 ]
@@ -105,6 +106,13 @@ class Overrun(_Item, frozen=True):
     frames: int
 
 
+class Unreadable(_Item, frozen=True):
+    """Something has come from a client, or in its name, that is no frame: it is told so."""
+
+    client: str
+    reason: str
+
+
 class Room(_Item, frozen=True):
     """What waits for a neighbour, or in the broker's own log, has reached its limit, or is well below it again."""
 
@@ -155,6 +163,7 @@ Item = (
     | Resumed
     | Detached
     | Overrun
+    | Unreadable
     | Room
     | Rights
     | AdviceAttached

@@ -24,6 +24,7 @@ from catchment.broker.demands import Demand
 from catchment.model.errors import UNREADABLE
 
 __all__ = [
+    "UNREADABLE",
     "Acknowledged",
     "AdvanceTime",
     "AdvertiseTopic",
@@ -51,6 +52,8 @@ __all__ = [
 ]
 
 Extras = dict[str, bytes]
+UNREADABLE = 0
+"""The number of a request that did not decode so far as to tell its number; no client gives it to any."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):

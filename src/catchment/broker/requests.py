@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from catchment.broker import messages as m
 from catchment.broker.advice import OWN, KnownSubscription
@@ -16,12 +18,12 @@ from catchment.broker.peers import HERE
 from catchment.broker.rights import require_right
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.filter import NO_EVENT
-from catchment.model.subscription import Subscription
+from catchment.model.subscription import Query, Subscription
 
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["HANDLERS", "publish", "unsubscribe"]
+__all__ = ["HANDLERS", "publish", "refuse_too_large", "refuse_unreadable", "unsubscribe"]
 
 TIME_US_MAX = 2**62
 NO_ROOM_RETRY_US = 100_000
@@ -59,6 +61,26 @@ def refuse_too_large(broker: Broker, messages: Sequence[m.Message], client: str,
     return ""
 
 
+class _Asked(msgspec.Struct, frozen=True, array_like=True):
+    """What all requests begin with, whatever else they say."""
+
+    kind: str
+    request: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+_asked: msgspec.msgpack.Decoder[list[_Asked]] = msgspec.msgpack.Decoder(list[_Asked])
+
+
+def refuse_unreadable(broker: Broker, client: str, messages: msgspec.Raw, reason: str) -> None:
+    """Refuse requests that do not decode, by their numbers if these do: nobody shall wait for their answers."""
+    try:
+        numbers = [one.request for one in _asked.decode(messages)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        numbers = [m.UNREADABLE]
+    for number in numbers:
+        broker.send(client, m.Refused(number, shortened(reason)))
+
+
 def _advertise_topic(broker: Broker, message: m.AdvertiseTopic, client: str) -> None:
     def act() -> None:
         _require_topic(broker, message.topic)
@@ -82,13 +104,16 @@ def _unadvertise_topic(broker: Broker, message: m.UnadvertiseTopic, client: str)
 
 
 def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
+    there = broker.subscribed.get((client, message.name))
+    if there is not None:
+        _answer(broker, client, message.request, lambda: _require_same(broker, message, client, there.sql))
+        return
+
     def act() -> None:
-        if (client, message.name) in broker.subscribed:
-            raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
         broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
-        query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
+        query = _query(broker, message.name, message.sql)
         require_right(broker, client, "subscribe", query.topic)
         require_sendable(query.topic, query.where)
         demand: Demand | None = query.where
@@ -102,6 +127,23 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         broker.weaver.happened("on_subscribed", client, message.name, query)
 
     _answer(broker, client, message.request, act, message.name)
+
+
+def _query(broker: Broker, name: str, sql: str) -> Query:
+    return Subscription(name, broker.name, sql=sql).within(broker.settings.schemas)
+
+
+def _require_same(broker: Broker, message: m.SubscribeTo, client: str, sql: str) -> None:
+    """Let a durable client that is back go on with a subscription; raise if it asks for anything else by that name."""
+    name = message.name
+    if not broker.peers[client].is_durable:
+        raise ConfigurationError(f"subscription {name!r} is already there; accepted is another name")
+    require_sql(name, message.sql)
+    if _query(broker, name, message.sql) != _query(broker, name, sql):
+        raise ConfigurationError(
+            f"subscription {name!r} is already there and asks {sql!r}; accepted is the same again, not "
+            f"{message.sql!r}: unsubscribe first, or take another name"
+        )
 
 
 def _unsubscribe_from(broker: Broker, message: m.UnsubscribeFrom, client: str) -> None:

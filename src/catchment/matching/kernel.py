@@ -185,13 +185,14 @@ def _look_up(
     """
     cells_at, row_bytes, alive_at = cells.ctypes.data, cells.shape[1] * 2, alive.ctypes.data
     lanes_at, doubt_lanes_at = lanes.ctypes.data, doubt_lanes.ctypes.data
-    nothing = np.zeros(TILE_WORDS, np.uint64).ctypes.data
+    # Its address is taken in each loop, as an array lives no longer than its name is used.
+    nothing = np.zeros(TILE_WORDS, np.uint64)
     probe = min(PROBE_LANES, len(lanes))
     probed = 0
     for at in range(len(queue)):
         row_at, bits = cells_at + queue[at] * row_bytes, failing[probed].ctypes.data
         kept_row[probed] = queue[at]
-        probed += or_cells(fail, row_at, lanes_at, probe, nothing, bits, alive_at) != 0
+        probed += or_cells(fail, row_at, lanes_at, probe, nothing.ctypes.data, bits, alive_at) != 0
     kept = 0
     for at in range(probed):
         row = kept_row[at]
@@ -203,7 +204,7 @@ def _look_up(
         kept += words != 0
     for at in range(kept):
         row_at, bits = cells_at + kept_row[at] * row_bytes, doubtful[at].ctypes.data
-        or_cells(doubt, row_at, doubt_lanes_at, len(doubt_lanes), nothing, bits, alive_at)
+        or_cells(doubt, row_at, doubt_lanes_at, len(doubt_lanes), nothing.ctypes.data, bits, alive_at)
     unsures = 0
     for at in range(kept):
         words, before = kept_words[at], unsures

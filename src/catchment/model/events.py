@@ -15,7 +15,16 @@ from catchment.model.errors import EventError, SchemaError
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type, column_types_of
 from catchment.model.times import TIME_MAX_US, TIME_MIN_US
 
-__all__ = ["DEDUPLICATION_US", "as_events", "attribute_schema", "event_times_us", "problems", "value_problem"]
+__all__ = [
+    "DEDUPLICATION_US",
+    "Column",
+    "as_events",
+    "attribute_schema",
+    "cast_column",
+    "event_times_us",
+    "problems",
+    "value_problem",
+]
 
 DEDUPLICATION_US = 120_000_000
 """An id that its publisher supplied, seen again at the same broker and topic within this time, is the same event."""
@@ -46,14 +55,15 @@ def as_events(table: Columns, schema: Schema) -> pa.Table:
             f"required are {', '.join(RESERVED_COLUMNS)}, then the attributes"
         )
     columns = {name: table.column(name) for name in ("event_id", "topic", "broker")}
-    columns["ts"] = _cast("ts", table.column("ts"), Type.TIMESTAMP)
+    columns["ts"] = cast_column("ts", table.column("ts"), Type.TIMESTAMP)
     for name in schema:
         if name in table.schema.names and name not in columns:
-            columns[name] = _cast(name, table.column(name), schema[name])
+            columns[name] = cast_column(name, table.column(name), schema[name])
     return pa.table(columns)
 
 
-def _cast(name: str, column: pa.ChunkedArray | pa.Array, kind: Type) -> pa.ChunkedArray | pa.Array:
+def cast_column(name: str, column: Column, kind: Type) -> Column:
+    """A column in the Arrow type of its attribute; one that means another type, or has a value beyond it, raises."""
     if column.type == kind.arrow:
         return column
     given = None if pa.types.is_null(column.type) else Type.of(column.type, attribute=name)
@@ -63,7 +73,7 @@ def _cast(name: str, column: pa.ChunkedArray | pa.Array, kind: Type) -> pa.Chunk
         column = column.cast(pa.string())  # by its text, as Arrow's own cast is not rounded correctly
     try:
         return column.cast(kind.arrow)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise EventError(f"column {name!r} of type {column.type} does not fit {kind.value}: {error}") from None
 
 

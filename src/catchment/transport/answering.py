@@ -174,6 +174,9 @@ class Answering:
         delivery = self._deliveries.get(client)
         if delivery is None or delivery.attached != asked.attached:
             return Refusal(f"broker {self._broker!r} knows client {client!r} no more", is_dropped=True)
+        peer = self._peers().get(client)
+        if peer is not None and asked.incarnation not in (0, peer.incarnation):
+            return Refusal(f"another process is client {client!r} now, in its life {peer.incarnation}", is_dropped=True)
         # Named after the user, who may let the server push more to consumers of that name alone.
         name, stream = token(user), delivery.stream
         config = {

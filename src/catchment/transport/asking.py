@@ -76,6 +76,8 @@ class Deliver(msgspec.Struct, frozen=True, tag=True):
     """By which input the client came: nothing of another life is delivered."""
     begin: int
     nonce: str
+    incarnation: int = 0
+    """The life that asks: one that another has followed gets nothing. 0, of clients that do not say, is any."""
 
 
 class Described(msgspec.Struct, frozen=True, tag=True):

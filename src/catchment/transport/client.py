@@ -30,6 +30,7 @@ from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached, Parked
 from catchment.model.errors import CatchmentError, ConfigurationError, TransportError
 from catchment.model.schema import Schema
+from catchment.transport.advertising import Advertising
 from catchment.transport.arriving import Arrivals
 from catchment.transport.asking import (
     Came,
@@ -44,15 +45,16 @@ from catchment.transport.asking import (
 )
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
-from catchment.transport.gathering import Gathering, Receipt, Wait
+from catchment.transport.gathering import Gathering, Receipt, Wait, require_wait
 from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked
 from catchment.transport.names import alive_subject, client_name, client_subject, confirm_subject, deliver_subject
 from catchment.transport.past import Past
 from catchment.transport.presence import BEATS
-from catchment.transport.rows import batches_of
+from catchment.transport.rows import ColumnSets, batches_of
 from catchment.transport.sending import Sending
-from catchment.transport.subscriptions import Content, Subscription
+from catchment.transport.subscribing import Subscribing
+from catchment.transport.subscriptions import Subscription
 from catchment.transport.taking import Taking
 from catchment.transport.wire import AccessError, Connection, ConnectionLostError, open_connection
 
@@ -85,10 +87,10 @@ class Client:
         self._session: Session
         self._sending: Sending
         self._gathering: Gathering
+        self._column_sets: ColumnSets
         self._taking: Taking
-        self._topics: dict[str, asyncio.Future[None]] = {}
-        """What is advertised, or about to be."""
-        self._subscriptions: dict[str, Subscription] = {}
+        self._advertising: Advertising
+        self._subscribing: Subscribing
         self._goes_on = False
         """Whether a frame has come that no earlier life had confirmed."""
         self._failure: BaseException | None = None
@@ -115,12 +117,16 @@ class Client:
             self.broker = self.broker or self.description.brokers[0]
             self.description.overlay.require(self.broker)
             came = await self._come()
-            self._taking = Taking(came, self._tell_confirmed)
+            self._taking = Taking(came, self._tell_confirmed, lambda: self._sending.is_asking)
             self._sending = Sending(
                 self._session, client_subject(self.broker, self.full_name), self._connection,
                 failed=self._end,
             )  # fmt: skip
-            self._gathering = Gathering(self._sending, self._schema, self.description.durability)
+            self._sending.on_begun = self._taking.look_again
+            self._advertising = Advertising(self._sending)
+            self._subscribing = Subscribing(self._sending, self._taking)
+            self._column_sets = ColumnSets()
+            self._gathering = Gathering(self._sending, self._schema, self._column_sets, self.description.durability)
             arrivals = await self._arrivals()
         except BaseException:
             await self._connection.close()
@@ -158,7 +164,8 @@ class Client:
         """Have all pushed that was not read."""
         nonce = os.urandom(6).hex()
         arrivals = Arrivals(self._connection, deliver_subject(self.full_name, nonce))
-        wanted = Deliver(self.name, self._taking.attached, self._taking.read + 1, nonce)
+        life = self._session.incarnation
+        wanted = Deliver(self.name, self._taking.attached, self._taking.read + 1, nonce, life)
         try:
             answer = await ask(self._connection, self.broker, self.user, wanted)
             if not isinstance(answer, Delivering):
@@ -171,62 +178,59 @@ class Client:
     async def close(self) -> None:
         """Go: a durable client will be back, and what it wants is collected; of any other nothing is left."""
         self._is_closing = True
-        for task in (self._task, self._beating):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        # Whoever follows a client that was dropped may have its name.
+        is_known = not isinstance(self._failure, ClientDroppedError)
         self._end(ConnectionLostError("the client is closed"))
         self._taking.stop()
-        if self._connection.is_lost:
-            return
+        tasks = [task for task in (self._task, self._beating) if task is not None]
+        for task in tasks:
+            task.cancel()
         try:
-            item = Parked(self.full_name) if self.is_durable else Detached(self.full_name)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if is_known and not self._connection.is_lost:
+                await self._say_gone()
+        finally:
+            await self._connection.close()
+
+    async def _say_gone(self) -> None:
+        kind, life = Parked if self.is_durable else Detached, self._session.incarnation
+        try:
             streams = JetStream(self._connection)
             async with asyncio.timeout(CLOSE_S):
                 # Stored before it is away: its next life, wherever it is, begins with that.
                 if self._taking.confirmed:
                     await streams.store(confirm_subject(self.broker, self.full_name), self._taking.said())
-                await streams.store(client_subject(self.broker, self.full_name), item_to_bytes(item))
+                item = item_to_bytes(kind(self.full_name, life))
+                await streams.store(client_subject(self.broker, self.full_name), item)
         except (CatchmentError, TimeoutError):
             pass  # The server is gone as well; there is nobody to tell.
-        finally:
-            await self._connection.close()
 
     # -- what an application asks for ---------------------------------------------------------------------------------
 
     async def advertise(self, topic: str) -> None:
         """Say that events of a topic will be published; `publish` does so by itself."""
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = asyncio.get_running_loop().create_future()
-            try:
-                await self._sending.ask(m.AdvertiseTopic, topic)
-            except BaseException as error:
-                del self._topics[topic]
-                known.set_exception(error)
-                known.exception()
-                raise
-            known.set_result(None)
-        await asyncio.shield(known)
+        await self._advertising.add(topic)
 
     async def unadvertise(self, topic: str) -> None:
         """Say that no more events of a topic will be published: windows need not wait for this client."""
-        self._topics.pop(topic, None)
-        await self._sending.ask(m.UnadvertiseTopic, topic)
+        await self._advertising.remove(topic)
 
     async def publish(self, topic: str, events: Any, *, wait: Wait = "acknowledged") -> Receipt:
         """Publish one event (names and values), or many: rows, a record batch, a table, a data frame.
 
         Waits until the broker has taken them or, with `wait="stored"`, until they are stored.
         """
+        require_wait(wait)
         await self.advertise(topic)
         if isinstance(events, Mapping):
             await self._sending.room()
             return await self.publish_soon(topic, events, wait=wait)
         parts = []
-        for batch in batches_of(topic, self._schema(topic), events):
+        schema = self._schema(topic)
+        for batch in batches_of(topic, schema, events):
             await self._sending.room()
-            parts.append((batch.num_rows, *self._sending.begin(m.PublishEvents, topic, batch)))
+            sent = self._column_sets.fitted(topic, schema, batch)
+            parts.append((batch.num_rows, *self._sending.begin(m.PublishEvents, topic, sent)))
         if wait == "stored":
             for _, _, stored in parts:
                 await asyncio.shield(stored)
@@ -242,7 +246,7 @@ class Client:
         self, topic: str, event: Mapping[str, Any], *, wait: Wait = "acknowledged"
     ) -> asyncio.Future[Receipt]:
         """Publish one event of a topic that is advertised, together with others that are published just now."""
-        if topic not in self._topics or not self._topics[topic].done():
+        if topic not in self._advertising:
             raise ConfigurationError(
                 f"topic {topic!r} is not advertised; accepted is one whose `advertise` has returned"
             )
@@ -261,9 +265,10 @@ class Client:
     async def subscribe(self, sql: str, *, name: str | None = None, since: object = None) -> Subscription:
         """Ask for events or values of windows; known to all brokers that must know it when this returns.
 
-        A durable client that is back asks again under the same name, and gets what was collected. With `since`, a time
-        or a duration before now as "2 hours", events from then on come first that were accepted before, and windows
-        that begin from then on: as far as brokers keep them.
+        A durable client that is back asks the same again under the same name, and gets what was collected; anything
+        else under that name is refused until it has unsubscribed. With `since`, a time or a duration before now as
+        "2 hours", events from then on come first that were accepted before, and windows that begin from then on: as far
+        as brokers keep them.
         """
         chosen = name or f"s-{os.urandom(6).hex()}"
         past = None
@@ -271,24 +276,12 @@ class Client:
             past = Past(self, chosen, sql, since)
             await past.find()
             sql = past.sql
-        is_new = chosen not in self._subscriptions
-        subscription = self._subscription(chosen)
-        try:
-            await self._sending.ask(m.SubscribeTo, chosen, sql)
-        except RequestRefusedError as error:
-            if not (self.is_durable and "is already there" in str(error)):
-                if is_new:
-                    self._subscriptions.pop(chosen, None)
-                raise
-        if past is not None:
-            await past.begin(subscription)
-        return subscription
+        begin = None if past is None else past.begin
+        return await self._subscribing.add(chosen, sql, begin, is_found_again=self.is_durable and bool(name))
 
     async def unsubscribe(self, subscription: Subscription | str) -> None:
-        name = subscription if isinstance(subscription, str) else subscription.name
-        await self._sending.ask(m.UnsubscribeFrom, name)
-        if name in self._subscriptions:
-            self._subscriptions.pop(name).end()
+        """Ask no more for something. What has come of it can still be taken, and then its iteration ends."""
+        await self._subscribing.remove(subscription if isinstance(subscription, str) else subscription.name)
 
     async def ask_advice(self, advice: str, value: Any) -> list[Any]:
         """Ask something of an advice of the broker; what it has said until the request was acknowledged."""
@@ -310,13 +303,6 @@ class Client:
                 raise self._failure
             await asyncio.sleep(RECONNECT_S[0])
         return self.streams
-
-    def _subscription(self, name: str) -> Subscription:
-        if name not in self._subscriptions:
-            self._subscriptions[name] = Subscription(name, self._taking)
-            if self._failure is not None:
-                self._subscriptions[name].end(self._failure)
-        return self._subscriptions[name]
 
     def _schema(self, topic: str) -> Schema:
         if topic not in self._schemas:
@@ -378,22 +364,19 @@ class Client:
         if isinstance(message, m.Delivered):
             for name, rows in message.wanted.items():
                 chosen = message.events if len(rows) == message.events.num_rows else message.events.take(pa.array(rows))
-                self._put(name, position, chosen, chosen.nbytes)
+                self._subscribing.put(name, position, chosen, chosen.nbytes)
         elif isinstance(message, m.Notified):
             by_name: dict[str, list[WindowValue]] = {}
             for one in window_values(message):
                 by_name.setdefault(one.subscription, []).append(one)
             for name, values in by_name.items():
-                self._put(name, position, values, 200 * len(values))
+                self._subscribing.put(name, position, values, 200 * len(values))
         elif isinstance(message, m.Informed) and message.advice in self._informed:
             self._informed[message.advice].append(msgspec.msgpack.decode(message.body))
         elif isinstance(message, m.Dropped):
             self._end(ClientDroppedError(f"client {self.name!r} has not read for too long: {message}"))
         elif isinstance(message, (m.Acknowledged, m.Refused)):
             self._sending.settle(message)
-
-    def _put(self, name: str, position: int, content: Content, size: int) -> None:
-        self._subscription(name).put(position, content, size)
 
     def _tell_confirmed(self, said: bytes) -> bool:
         if self._connection.is_lost:
@@ -408,6 +391,5 @@ class Client:
         self._failure = error
         self._sending.end(error)
         self._gathering.end(error)
-        for subscription in self._subscriptions.values():
-            subscription.end(error)
-        self._taking.end()
+        self._subscribing.fail(error)
+        self._taking.let_read()

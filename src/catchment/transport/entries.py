@@ -2,15 +2,16 @@
 
 Rule 1: a sender says only what is its own. The server lets nobody but a sender write to its subject; whose frame it is,
         and about whom, is checked here, by the subject alone. What has come over a link without a mark is nobody's.
-Rule 2: that a client has come, and whose it is, is said by the broker's process alone, whom the client has asked.
+Rule 2: in whose name anything else is said hears that (`Unreadable`): a client of another version waits for an answer.
+Rule 3: that a client has come, and whose it is, is said by the broker's process alone, whom the client has asked.
 """
 
 from __future__ import annotations
 
 from catchment.broker.frames import MAGIC, opened
 from catchment.broker.hosting import item_from_bytes
-from catchment.broker.inputs import Detached, Item, Parked, Posted, Received, Room
-from catchment.model.errors import FrameError
+from catchment.broker.inputs import Detached, Item, Parked, Posted, Received, Room, Unreadable
+from catchment.model.errors import CatchmentError, FrameError
 from catchment.transport.jetstream import Stored
 from catchment.transport.marks import mark_of
 from catchment.transport.names import client_of, untoken
@@ -30,7 +31,8 @@ def input_of(broker: str, stored: Stored) -> tuple[str, Item | None]:
     if kind == "pub":
         return "", Posted(sender, stored.data)
     if kind == "client":
-        sender = client_of(stored.subject)
+        client = client_of(stored.subject)
+        return client, _of_client(client, stored.data)
     if kind == "steps":
         return "", None
     if kind == "control":
@@ -39,14 +41,28 @@ def input_of(broker: str, stored: Stored) -> tuple[str, Item | None]:
         mark_of(stored)
         if not stored.data:
             return sender, None
-    if kind in ("link", "client") and stored.data[:2] == MAGIC:
-        said = opened(stored.data).sender
-        if said != sender:
-            raise FrameError(f"a frame of {said!r} has come from {sender!r}; accepted are its own")
-        return sender, Received(stored.data)
+        if stored.data[:2] == MAGIC:
+            return sender, _own_frame(sender, stored.data)
     item = item_from_bytes(stored.data)
     if kind == "room" and isinstance(item, Room) and item.neighbour == sender:
         return "", item
-    if kind == "client" and isinstance(item, _OF_CLIENTS) and item.client == sender:
-        return sender, item
     raise FrameError(f"{sender!r} says {item!r}; accepted is what is its own")
+
+
+def _of_client(client: str, data: bytes) -> Item:
+    try:
+        if data[:2] == MAGIC:
+            return _own_frame(client, data)
+        item = item_from_bytes(data)
+        if isinstance(item, _OF_CLIENTS) and item.client == client:
+            return item
+        raise FrameError(f"{client!r} says {item!r}; accepted is what is its own")
+    except CatchmentError as error:
+        return Unreadable(client, str(error))
+
+
+def _own_frame(sender: str, data: bytes) -> Received:
+    said = opened(data).sender
+    if said != sender:
+        raise FrameError(f"a frame of {said!r} has come from {sender!r}; accepted are its own")
+    return Received(data)

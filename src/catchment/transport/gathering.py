@@ -14,20 +14,27 @@ import numpy as np
 import pyarrow as pa
 
 from catchment.broker import messages as m
-from catchment.model.errors import CatchmentError
+from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.rows import rows_to_batch
 from catchment.model.schema import Schema
 from catchment.transport.asking import RequestRefusedError
 from catchment.transport.futures import fail
+from catchment.transport.rows import ColumnSets
 from catchment.transport.sending import Sending
 
-__all__ = ["Gathering", "Receipt", "Wait"]
+__all__ = ["Gathering", "Receipt", "Wait", "require_wait"]
 
 Wait = Literal["acknowledged", "stored"]
+WAITS: tuple[Wait, ...] = ("acknowledged", "stored")
 FRAMES_AHEAD_MAX = {"process": 8, "disk": 1}
 """Frames that are not stored yet, beyond which single events are gathered. Where each is synced, what comes meanwhile
 is the next one: a group commit."""
 GATHERED_MAX = 5_000
+
+
+def require_wait(wait: object) -> None:
+    if wait not in WAITS:
+        raise ConfigurationError(f"wait is {wait!r}; accepted are {' and '.join(WAITS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,10 @@ class _Single:
 class Gathering:
     """Events by topic that wait to be sent."""
 
-    def __init__(self, sending: Sending, schema: Callable[[str], Schema], durability: str) -> None:
+    def __init__(
+        self, sending: Sending, schema: Callable[[str], Schema], column_sets: ColumnSets, durability: str
+    ) -> None:
+        self._column_sets = column_sets
         self._frames_max = FRAMES_AHEAD_MAX[durability]
         self._sending, self._schema = sending, schema
         sending.on_stored = self.flush_soon
@@ -63,6 +73,7 @@ class Gathering:
         self._failure: BaseException | None = None
 
     def add(self, topic: str, event: Mapping[str, Any], wait: Wait) -> asyncio.Future[Receipt]:
+        require_wait(wait)
         if self._failure is not None:
             raise self._failure
         done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -101,7 +112,8 @@ class Gathering:
 
     def _publish(self, topic: str, singles: list[_Single]) -> None:
         try:
-            batch = rows_to_batch(topic, self._schema(topic), [one.row for one in singles])
+            schema = self._schema(topic)
+            batch = self._column_sets.fitted(topic, schema, rows_to_batch(topic, schema, [one.row for one in singles]))
             answer, stored = self._sending.begin(m.PublishEvents, topic, batch)
         except CatchmentError as error:
             if len(singles) == 1:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from catchment.broker.advice import Advice
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.hosting import Host, Outbox
-from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Woken
+from catchment.broker.inputs import Attached, Detached, Input, Replied, Step, Unreadable, Woken
 from catchment.broker.peers import HISTORY
 from catchment.broker.store import StoreRequest
 from catchment.model.errors import CatchmentError, VersionError
@@ -231,16 +231,21 @@ class Life:
         except VersionError:
             raise
         except CatchmentError as error:
-            context.report(
-                "leaves out a message", "warning", position=stored.position, subject=stored.subject, reason=str(error)
-            )
+            self._leave_out(stored, str(error))
             if stored.subject.startswith(link_subject(context.name, "")):
                 # Nothing else would: of a link, the newest message is kept, which its sender needs.
                 self._tasks.begin(self._streams.drop(context.stream, stored.position))
             return None
         if sender in self._links:
             self._snapshots.note_newest(sender, stored.position)
+        if isinstance(item, Unreadable):
+            self._leave_out(stored, item.reason)
         return None if item is None else Input(item, stored.at_us, stored.position)
+
+    def _leave_out(self, stored: Stored, reason: str) -> None:
+        self._context.report(
+            "leaves out a message", "warning", position=stored.position, subject=stored.subject, reason=reason
+        )
 
     async def _step(self, entries: list[Stored], reader: Reader) -> None:
         """Let the broker handle messages, and carry out what comes of it."""

@@ -11,25 +11,53 @@ from typing import Any
 import pyarrow as pa
 
 from catchment.broker.client import WindowValue
+from catchment.broker.limits import require_event_sizes
 from catchment.model.errors import EventError
-from catchment.model.rows import rows_to_batch
+from catchment.model.rows import row_types, rows_to_batch, typed_columns
 from catchment.model.schema import Schema
 
-__all__ = ["batches_of", "event_of_line", "shown_row"]
+__all__ = ["ColumnSets", "batches_of", "event_of_line", "shown_row"]
 
 ROWS_MAX = 10_000
 BYTES_MAX = 500_000
 """Of one request, so that it fits into a frame whatever its columns take besides."""
+COLUMN_SETS_MAX = 8
+"""Of one topic."""
+
+
+class ColumnSets:
+    """The sets of columns that one life of a client sends events in.
+
+    A broker remembers each, and no more than a thousand of a client: a topic whose events have ever other attributes
+    is sent with all of them, null where they are missing.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[str, set[tuple[str, ...]]] = {}
+
+    def fitted(self, topic: str, schema: Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same events, in columns that may be sent."""
+        sent, names = self._sent.setdefault(topic, set()), tuple(batch.schema.names)
+        if names in sent:
+            return batch
+        if len(sent) < COLUMN_SETS_MAX:
+            sent.add(names)
+            return batch
+        columns = {
+            name: batch.column(name) if name in names else pa.nulls(batch.num_rows, kind.arrow)
+            for name, kind in row_types(schema).items()
+        }
+        return pa.RecordBatch.from_pydict(columns)
 
 
 def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBatch]:
     """Events in any form (record batch, table, data frame, rows), as batches that each fit into a request."""
     if isinstance(events, pa.RecordBatch):
-        whole = [events]
+        whole = [typed_columns(topic, schema, events)]
     elif isinstance(events, pa.Table):
-        whole = events.to_batches()
+        whole = typed_columns(topic, schema, events).to_batches()
     elif hasattr(events, "__dataframe__") or type(events).__name__ == "DataFrame":
-        whole = pa.Table.from_pandas(events, preserve_index=False).to_batches()
+        whole = typed_columns(topic, schema, _table_of(events)).to_batches()
     elif isinstance(events, Iterable) and not isinstance(events, (str, bytes, Mapping)):
         rows = list(events)
         whole = [
@@ -40,7 +68,18 @@ def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBat
             f"events are a {type(events).__name__}; accepted are a table, record batch, data frame, or rows"
         )
     for batch in whole:
+        require_event_sizes(batch, None)
+    for batch in whole:
         yield from _halved(batch)
+
+
+def _table_of(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise EventError(
+            f"a data frame does not become columns: {error}; accepted are values of one type each"
+        ) from None
 
 
 def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -54,6 +54,8 @@ class Sending:
         self._failed = failed
         self.on_stored: Callable[[], None] = lambda: None
         """Called whenever fewer frames wait than before."""
+        self.on_begun: Callable[[], None] = lambda: None
+        """Called whenever an answer is waited for."""
         self._frames: deque[_Frame] = deque()
         """Those that are not stored, or behind one that is not."""
         self._requests: dict[int, _Request] = {}
@@ -66,6 +68,11 @@ class Sending:
     @property
     def frames_waiting(self) -> int:
         return len(self._frames)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether any request is not answered."""
+        return bool(self._requests)
 
     async def ask(self, kind: type, *fields: Any) -> m.Acknowledged:
         """Send a request, and wait for its answer."""
@@ -88,6 +95,7 @@ class Sending:
             frame = _Frame(data, stored=stored if place == len(frames) else None)
             self._frames.append(frame)
             self._send(frame)
+        self.on_begun()
         return answer, stored
 
     async def room(self) -> None:

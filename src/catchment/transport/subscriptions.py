@@ -25,15 +25,19 @@ class Subscription:
 
     def __init__(self, name: str, taking: Taking) -> None:
         self.name, self._taking = name, taking
-        self._waiting: deque[tuple[int, Content, int]] = deque()
+        self._waiting: deque[tuple[int | None, Content, int]] = deque()
+        """What has come, with the frame that it came in, unless that is confirmed, and its size."""
         self._arrived = asyncio.Event()
-        self._is_ended = False
+        self.is_ended = False
+        """Nothing more comes, as nobody asks for it any longer."""
         self._failure: BaseException | None = None
         self._rows: deque[Any] = deque()
         self._taken: int | None = None
-        """The frame whose content is being handed out."""
+        """The frame whose content is being handed out, unless that is confirmed."""
         self._past: AsyncIterator[Content] | None = None
         """What is handed out before anything else."""
+        self._next_past: asyncio.Future[Content | None] | None = None
+        """The next of it, which whoever gives up waiting leaves to the next who asks."""
         self._hidden: tuple[str, ...] = ()
         """Columns that nobody has asked for."""
 
@@ -70,12 +74,17 @@ class Subscription:
     async def _next_whole(self) -> Content:
         self.confirm()
         if self._past is not None:
-            try:
-                return await anext(self._past)
-            except StopAsyncIteration:
-                self._past = None
+            if self._next_past is None:
+                self._next_past = asyncio.ensure_future(_next_or_none(self._past))
+                # Nobody may ask again.
+                self._next_past.add_done_callback(lambda done: done.cancelled() or done.exception())
+            content = await asyncio.shield(self._next_past)
+            self._next_past = None
+            if content is not None:
+                return content
+            self._past = None
         while not self._waiting:
-            if self._is_ended:
+            if self.is_ended:
                 raise StopAsyncIteration
             if self._failure is not None:
                 raise self._failure
@@ -103,13 +112,30 @@ class Subscription:
 
     def put(self, position: int, content: Content, size: int) -> None:
         """Keep something of a frame until it is asked for."""
+        if self.is_ended:
+            return
         self._taking.hold(position, size)
         self._waiting.append((position, content, size))
         self._arrived.set()
 
-    def end(self, failure: BaseException | None = None) -> None:
-        """Bring nothing more: the iteration ends, or fails."""
-        if failure is None:
-            self._is_ended = True
+    def end(self) -> None:
+        """Bring nothing more. What has come can still be taken, and no frame waits for that to be confirmed."""
+        self.is_ended = True
+        self._rows, rows = deque(), self._rows
+        self.confirm()
+        self._rows = rows
+        for position, _, size in self._waiting:
+            if position is not None:
+                self._taking.release(size)
+                self._taking.taken(position)
+        self._waiting = deque((None, content, 0) for _, content, _ in self._waiting)
+        self._arrived.set()
+
+    def fail(self, failure: BaseException) -> None:
+        """Bring nothing more but an error."""
         self._failure = failure
         self._arrived.set()
+
+
+async def _next_or_none(contents: AsyncIterator[Content]) -> Content | None:
+    return await anext(contents, None)

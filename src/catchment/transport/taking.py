@@ -2,7 +2,8 @@
 
 Rule 1: a frame is confirmed once the application has taken all that it holds, and all before it. A durable client that
         comes back, in whatever process, goes on behind the last frame that was confirmed.
-Rule 2: while the application leaves too much lying, no more is read.
+Rule 2: while the application leaves too much lying, no more is read; unless it waits for an answer, which comes behind
+        what it has not taken. Then all is read, up to what may wait in the client's outbox.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ UNTAKEN_BYTES_MAX = 32_000_000
 
 
 class Taking:
-    """Positions of one client in its outbox. `tell` sends what is confirmed, and says whether it could."""
+    """Positions of one client in its outbox.
 
-    def __init__(self, came: Came, tell: Callable[[bytes], bool]) -> None:
-        self.attached, self._tell = came.attached, tell
+    `tell` sends what is confirmed, and says whether it could; `is_asking` says whether an answer is waited for.
+    """
+
+    def __init__(self, came: Came, tell: Callable[[bytes], bool], is_asking: Callable[[], bool]) -> None:
+        self.attached, self._tell, self._is_asking = came.attached, tell, is_asking
         self.read = 0
         """The position of the last frame that was read."""
         self.confirmed = self._told = came.confirmed
@@ -37,8 +41,8 @@ class Taking:
         self._untaken: dict[int, int] = {}
         """By position, how many parts of a frame the application has not taken; in order."""
         self._untaken_bytes = 0
-        self._may_read = asyncio.Event()
-        self._may_read.set()
+        self._has_room = True
+        self._changed = asyncio.Event()
         self._telling: asyncio.TimerHandle | None = None
 
     def note_read(self, position: int, size_bytes: int) -> None:
@@ -54,16 +58,26 @@ class Taking:
         self._untaken[position] += 1
         self._untaken_bytes += size
         if self._untaken_bytes > UNTAKEN_BYTES_MAX:
-            self._may_read.clear()
+            self._has_room = False
 
     def release(self, size: int) -> None:
         self._untaken_bytes -= size
-        if self._untaken_bytes <= UNTAKEN_BYTES_MAX // 2:
-            self._may_read.set()
+        if self._untaken_bytes <= UNTAKEN_BYTES_MAX // 2 and not self._has_room:
+            self.let_read()
+
+    def let_read(self) -> None:
+        self._has_room = True
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Look whether more may be read."""
+        self._changed.set()
 
     async def room(self) -> None:
-        """Wait while too much waits for the application."""
-        await self._may_read.wait()
+        """Wait while too much waits for the application, and the application for nothing."""
+        while not self._has_room and not self._is_asking():
+            self._changed.clear()
+            await self._changed.wait()
 
     def taken(self, position: int) -> None:
         """A part of a frame needs no more attention."""
@@ -90,7 +104,3 @@ class Taking:
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-
-    def end(self) -> None:
-        """Let nobody wait."""
-        self._may_read.set()
