@@ -123,6 +123,7 @@ def test_other_inputs_and_timers_that_fail_are_refused(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Broker, "change_room", bug)
         assert desk.outcome(Room("b0", is_full=True)).reason.startswith(REASON)
+    desk.broker.weaver.set_timer("any", "due", 7)
     with monkeypatch.context() as patch:
         patch.setattr(Broker, "_pass_time", bug)
         assert desk.outcomes(Attached("c"), Parked("c"), at_us=7) == ["taken", "taken"]

@@ -187,7 +187,8 @@ class Broker:
         if one.at_us < self._quiet_until_us and type(one.item) is Posted:
             self.now_us, self.position = max(self.now_us, one.at_us), max(self.position, one.position)
             return self._wait(one.item)
-        self._guard.attempt("timers", self._pass_time, one.at_us)
+        if self._timer_due_us() <= one.at_us:
+            self._guard.attempt("timers", self._pass_time, one.at_us)
         self.now_us = max(self.now_us, one.at_us)
         self.position = max(self.position, one.position)
         outcome, reason = self._guard.attempt(type(one.item).__name__, self._take, one.item)
@@ -235,7 +236,6 @@ class Broker:
                     break
         finally:
             self.weaver.timers_until_us = None
-        self.now_us = max(self.now_us, at_us)
 
     def _receive(self, data: bytes) -> Outcome:
         try:
@@ -295,20 +295,20 @@ class Broker:
 
     def _sealed(self) -> tuple[Send, ...]:
         """All messages of this step as frames, by peer."""
-        found: dict[str, tuple[int, list[bytes]]] = {}
+        found: dict[str, Send] = {}
         # A message that no frame can carry may let others leave.
         while self._outgoing:
             outgoing, self._outgoing = self._outgoing, {}
             for name, messages in sorted(outgoing.items()):
                 peer = self.history if name == HISTORY else self.peers.get(name) or self._leaving.pop(name, None)
-                if peer is not None:
-                    frames = self._guard.frames(name, peer, messages, peer.sent)
-                    found.setdefault(name, (peer.sent + 1, []))[1].extend(frames)
-                    peer.sent += len(frames)
+                if peer is None or not (frames := self._guard.frames(name, peer, messages)):
+                    continue
+                before = found.get(name)
+                first, earlier = (peer.sent + 1, ()) if before is None else (before.first, before.frames)
+                found[name] = Send(name, (*earlier, *frames), first, self.position)
+                peer.sent += len(frames)
         self.coder.forget()
-        return tuple(
-            Send(name, tuple(frames), first, self.position) for name, (first, frames) in sorted(found.items()) if frames
-        )
+        return tuple(found[name] for name in sorted(found))
 
     def unsend(self, to: str, kind: type[m.Message], request: int) -> None:
         """Take an answer back that is about to leave."""
@@ -629,9 +629,9 @@ class Broker:
             if told is not None and told.num_rows != len(rows):
                 raise ConfigurationError(f"{told.num_rows} notes are about {len(rows)} events; accepted are as many")
             self.send(neighbour, m.Published(topic, next(taken), told))
-        there = events.schema.names
+        routes, there = self.routes(topic), events.schema.names if clients else []
         for (client, wanted), rows, chosen in zip(clients, each, taken, strict=True):
-            columns = self.routes(topic).columns_for(client, wanted.names, there)
+            columns = routes.columns_for(client, wanted.names, there)
             places = wanted.rows
             if events.num_rows > 1:
                 place_of = np.empty(events.num_rows, np.int32)

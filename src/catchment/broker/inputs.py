@@ -7,7 +7,6 @@ Rule 2: how inputs are grouped into steps changes how output is grouped into fra
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -164,8 +163,7 @@ Item = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """Something that has happened, as it was stored."""
 
     item: Item
@@ -185,8 +183,7 @@ class Post(NamedTuple):
     """Of the input in its step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of an input."""
 
     kind: Literal["taken", "repeated", "premature", "stranger", "refused"]
@@ -199,8 +196,7 @@ class Outcome:
 TAKEN = Outcome("taken")
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Frames for a peer: all of them are handed over, or none."""
 
     to: str
@@ -231,8 +227,7 @@ def add_traffic(counted: Traffic, key: tuple[str, ...], messages: int, size: int
     counted[key] = (before[0] + messages, before[1] + size)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """All that came of some inputs."""
 
     outcomes: tuple[Outcome, ...]

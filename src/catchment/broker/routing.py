@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -56,8 +57,7 @@ class Before:
         return (*now, *self.shift.sunk)
 
 
-@dataclass(frozen=True, slots=True)
-class BySubscription:
+class BySubscription(msgspec.Struct, frozen=True):
     """Which rows of a batch each subscription of a client wants."""
 
     names: list[str]
@@ -77,15 +77,14 @@ class BySubscription:
         )
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(msgspec.Struct):
     """Which rows of a batch go where, in the order of rows."""
 
-    neighbours: dict[str, RowNumbers] = field(default_factory=dict)
-    clients: dict[str, BySubscription] = field(default_factory=dict)
-    watched: dict[str, tuple[RowNumbers, RowNumbers]] = field(default_factory=dict)
+    neighbours: dict[str, RowNumbers] = {}
+    clients: dict[str, BySubscription] = {}
+    watched: dict[str, tuple[RowNumbers, RowNumbers]] = {}
     """By advice, rows and the numbers of the filters of its own that want them: pairs, rows rising for each filter."""
-    notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
+    notes: dict[str, dict[str, pa.Array]] = {}
     """By neighbour, what advice says of each event that goes there, in columns."""
 
     def without(self, left_out: npt.NDArray[np.bool_]) -> Matched:
@@ -381,6 +380,8 @@ class _Order:
 
 def rising(rows: RowNumbers, row_count: int) -> RowNumbers:
     """Some rows of a batch, each once."""
+    if row_count == 1:
+        return rows[:1]
     is_there = np.zeros(row_count, np.bool_)
     is_there[rows] = True
     return is_there.nonzero()[0]
