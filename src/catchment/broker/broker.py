@@ -316,7 +316,7 @@ class Broker:
         said[:] = [one for one in said if not (isinstance(one, kind) and getattr(one, "request", None) == request)]
 
     def answers_under_way(self, peer: str) -> list[m.Message]:
-        """What a peer is about to be told, or will be once others have confirmed."""
+        """What a peer is about to be sent, or will be once others have confirmed."""
         waiting = self.confirmations.answers_for(peer)
         return [*self._outgoing.get(peer, ()), *waiting, *self.weaver.rounds.answers_for(peer)]
 
@@ -453,20 +453,17 @@ class Broker:
         if item.neighbour not in self.neighbours:
             there = ", ".join(self.neighbours) or "none"
             raise ConfigurationError(f"{item.neighbour!r} is no neighbour of {self.name!r}; there are {there}")
-        self.change_room(item.neighbour, item.is_full)
+        self.peers[item.neighbour].is_full = item.is_full
+        self.send_room()
         return TAKEN
 
-    def change_room(self, neighbour: str, is_full: bool, *, is_told: bool = False) -> None:
-        """Remember whether there is room towards a neighbour or, as it has told, beyond it; tell the others."""
-        if is_told:
-            self.peers[neighbour].says_full = is_full
-        else:
-            self.peers[neighbour].is_full = is_full
-        for other in self.neighbours:
-            full = any(self._is_full(one) for one in self.neighbours if one != other)
-            if full != self.peers[other].told_full:
-                self.peers[other].told_full = full
-                self.send(other, m.RoomChanged(full))
+    def send_room(self) -> None:
+        """Send each neighbour whether there is room on all other sides, where that has changed."""
+        for neighbour in self.neighbours:
+            full = any(self._is_full(one) for one in self.neighbours if one != neighbour)
+            if full != self.peers[neighbour].sent_full:
+                self.peers[neighbour].sent_full = full
+                self.send(neighbour, m.RoomChanged(full))
 
     @property
     def has_room(self) -> bool:
@@ -569,11 +566,11 @@ class Broker:
             extras = {}
 
     def change_for(self, neighbour: str) -> int:
-        """The number of a change that a neighbour is about to be told, and has to confirm."""
+        """The number of a change that a neighbour is about to be sent, and has to confirm."""
         return self.confirmations.next_change(neighbour)
 
     def when_confirmed(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str = "") -> None:
-        """Answer once all others have confirmed what they were told, also by requests of advice that this led to."""
+        """Answer once all others have confirmed what they were sent, also by requests of advice that this led to."""
         self.weaver.attached = {}
         if not self.weaver.rounds.put_off(peer, answer, subscription):
             self.weaver.rounds.run()
@@ -625,10 +622,10 @@ class Broker:
         taken = iter(_taken(events, [*onwards.values(), *each]))
         for neighbour, rows in onwards.items():
             notes = matched.notes.get(neighbour)
-            told = None if notes is None else pa.RecordBatch.from_pydict(notes)
-            if told is not None and told.num_rows != len(rows):
-                raise ConfigurationError(f"{told.num_rows} notes are about {len(rows)} events; accepted are as many")
-            self.send(neighbour, m.Published(topic, next(taken), told))
+            noted = None if notes is None else pa.RecordBatch.from_pydict(notes)
+            if noted is not None and noted.num_rows != len(rows):
+                raise ConfigurationError(f"{noted.num_rows} notes are about {len(rows)} events; accepted are as many")
+            self.send(neighbour, m.Published(topic, next(taken), noted))
         routes, there = self.routes(topic), events.schema.names if clients else []
         for (client, wanted), rows, chosen in zip(clients, each, taken, strict=True):
             columns = routes.columns_for(client, wanted.names, there)

@@ -101,7 +101,7 @@ class Guard:
             broker.send(client, m.Refused(request, reason))
 
     def _take_back(self, client: str, name: str) -> None:
-        """Let nothing be left of a subscription that its client is told is refused."""
+        """Let nothing be left of a subscription whose refusal its client is sent."""
         broker = self._broker
         if (client, name) not in broker.subscribed:
             for topic, routes in sorted(broker.topics.items()):

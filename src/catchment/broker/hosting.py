@@ -151,7 +151,7 @@ class Outbox:
     frames: deque[bytes] = field(default_factory=deque)
 
     ends: list[int] = field(default_factory=list)
-    """Where steps have ended, as far as that was told with frames for this peer, since the last snapshot."""
+    """Where steps have ended, as far as frames for this peer say so, since the last snapshot."""
 
     def put(self, send: Send, ends: Iterable[int]) -> None:
         """Store the frames of a step; those of a life that is over are dropped."""

@@ -174,7 +174,7 @@ class Routes:
         return self._spread(demand, client, added=False)
 
     def watch(self, advice: str, number: int, condition: Filter) -> None:
-        """Match a filter of an advice besides, in place of the one it had under this number; nobody is told of it."""
+        """Match a filter of an advice besides, in place of the one it had under this number; no peer hears of it."""
         self.unwatch(advice, number)
         self.watched[advice, number] = condition
         self._begin_matching((_WATCHED, (advice, number)), condition)
