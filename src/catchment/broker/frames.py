@@ -232,16 +232,18 @@ class FrameWriter:
         """
         known, self._coder = self.named, coder or self._coder
         travelling = [_travelling(message) for message in messages]
+        of_advice = [len(one.body) for one in travelling if type(one) is AdviceMessage]
         found: list[bytes] = []
         try:
-            envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
-            self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-            if self._fresh:
-                # Schemas are written before the messages that use them, and were met behind that place.
+            if not of_advice or sum(of_advice) <= FRAME_BYTES_MAX:
+                envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
                 self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-            if len(self._buffer) <= FRAME_BYTES_MAX:
-                self._named()
-                return [bytes(self._buffer)]
+                if self._fresh:
+                    # Schemas are written before the messages that use them, and were met behind that place.
+                    self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+                if len(self._buffer) <= FRAME_BYTES_MAX:
+                    self._named()
+                    return [bytes(self._buffer)]
             for bodies in self._packed(travelling):
                 envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
                 self._encoder.encode_into(envelope, self._buffer, len(HEAD))
