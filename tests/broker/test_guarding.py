@@ -121,8 +121,9 @@ def test_a_neighbour_whose_new_life_fails_is_heard_nevertheless(monkeypatch: pyt
 def test_other_inputs_and_timers_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(Broker("b1", ["b0"], SETTINGS))
     with monkeypatch.context() as patch:
-        patch.setattr(Broker, "change_room", bug)
+        patch.setattr(Broker, "send_room", bug)
         assert desk.outcome(Room("b0", is_full=True)).reason.startswith(REASON)
+    desk.broker.weaver.set_timer("any", "due", 7)
     with monkeypatch.context() as patch:
         patch.setattr(Broker, "_pass_time", bug)
         assert desk.outcomes(Attached("c"), Parked("c"), at_us=7) == ["taken", "taken"]
@@ -149,7 +150,7 @@ def test_running_out_of_memory_is_not_the_fault_of_an_input(monkeypatch: pytest.
     def exhausted(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Broker, "change_room", exhausted)
+    monkeypatch.setattr(Broker, "send_room", exhausted)
     desk = Desk(Broker("b1", ["b0"], SETTINGS))
     with pytest.raises(MemoryError):
         desk.hand(Room("b0", is_full=True))

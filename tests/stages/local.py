@@ -69,7 +69,7 @@ def answers(
     if compact:
         rows = pa.Table.from_batches(compact_rows(rows, plan, words=0, oldest_us=None), PARTIAL_SCHEMA)
     finished = finish_rows(rows, plan, selection=Selection())
-    told = pa.Table.from_batches(finished.answers, ANSWER_SCHEMA)
-    is_told = told.column("problem").is_null()
-    overflows = told.filter(pa.compute.invert(is_told)).select(OVERFLOW_SCHEMA.names)
-    return told.filter(is_told).select(NOTIFICATION_SCHEMA.names), deliveries, overflows
+    answers = pa.Table.from_batches(finished.answers, ANSWER_SCHEMA)
+    has_value = answers.column("problem").is_null()
+    overflows = answers.filter(pa.compute.invert(has_value)).select(OVERFLOW_SCHEMA.names)
+    return answers.filter(has_value).select(NOTIFICATION_SCHEMA.names), deliveries, overflows

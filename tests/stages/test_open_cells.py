@@ -1,4 +1,4 @@
-"""Cells that wait at brokers: windows that are told one after the other are those of all events at once."""
+"""Cells that wait at brokers: windows that close one after the other are those of all events at once."""
 
 import itertools
 from typing import Any
@@ -57,11 +57,11 @@ class Broker:
         assert bool(windows) == (first_us is not None and first_us <= until_us)
         self._pass_on(windows, bytes_max)
         self._here.forget_until(until_us)
-        told = self._there.windows(self._closed_us, until_us)
+        windows = self._there.windows(self._closed_us, until_us)
         self._closed_us = until_us
-        if told:
+        if windows:
             names = self._there.names
-            self.answers += finish_windows(names.instances, names.texts, told).answers
+            self.answers += finish_windows(names.instances, names.texts, windows).answers
         self._there.forget_until(until_us)
         assert not len(self._there)
 
@@ -126,12 +126,12 @@ def _check(case: tuple[Any, ...]) -> None:
             broker.close(int(event_times_us(stretch.to_batches()[-1])[-1]), bytes_max)
     broker.close(EVER, bytes_max)
     assert all(written(value) == before for value, before in broker.saved)
-    told = pa.Table.from_batches(broker.answers, ANSWER_SCHEMA)
-    is_told = told.column("problem").is_null()
-    overflows = told.filter(pa.compute.invert(is_told)).select(OVERFLOW_SCHEMA.names)
+    answers = pa.Table.from_batches(broker.answers, ANSWER_SCHEMA)
+    has_value = answers.column("problem").is_null()
+    overflows = answers.filter(pa.compute.invert(has_value)).select(OVERFLOW_SCHEMA.names)
     expected = oracle(events, subscriptions=asked, schema=topics)
     nothing = pa.table({"subscription": pa.array([], pa.string()), "event_id": events.column("event_id").slice(0, 0)})
-    assert differences(expected, told.filter(is_told).select(NOTIFICATION_SCHEMA.names), nothing, overflows) == []
+    assert differences(expected, answers.filter(has_value).select(NOTIFICATION_SCHEMA.names), nothing, overflows) == []
 
 
 def _accepted(events: pa.Table, topics: dict[str, Schema]) -> pa.Table:

@@ -291,7 +291,7 @@ class At:
     # -- being called again -------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Call `on_settled`, once, after the broker has told all neighbours what this input leads to."""
+        """Call `on_settled`, once, after the broker has sent all neighbours what this input leads to."""
         self.asked.append(partial(self._weaver.rounds.settle_later, self._advice))
 
     def wake(self, key: str, at_us: int) -> None:
@@ -434,7 +434,7 @@ class Advice:
         """A neighbour has begun a new life: it knows nothing of before, and what it was sent is gone."""
 
     def on_settled(self, at: At) -> None:
-        """All neighbours were told what an input led to; called once for each input in which it said `at.settle()`."""
+        """All neighbours were sent what an input led to; called once for each input in which it said `at.settle()`."""
 
     def on_message(self, at: At, sender: str, value: Any) -> None:
         """A message that this advice sent from a neighbour has come."""

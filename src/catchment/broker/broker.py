@@ -187,7 +187,8 @@ class Broker:
         if one.at_us < self._quiet_until_us and type(one.item) is Posted:
             self.now_us, self.position = max(self.now_us, one.at_us), max(self.position, one.position)
             return self._wait(one.item)
-        self._guard.attempt("timers", self._pass_time, one.at_us)
+        if self._timer_due_us() <= one.at_us:
+            self._guard.attempt("timers", self._pass_time, one.at_us)
         self.now_us = max(self.now_us, one.at_us)
         self.position = max(self.position, one.position)
         outcome, reason = self._guard.attempt(type(one.item).__name__, self._take, one.item)
@@ -235,7 +236,6 @@ class Broker:
                     break
         finally:
             self.weaver.timers_until_us = None
-        self.now_us = max(self.now_us, at_us)
 
     def _receive(self, data: bytes) -> Outcome:
         try:
@@ -301,20 +301,20 @@ class Broker:
 
     def _sealed(self) -> tuple[Send, ...]:
         """All messages of this step as frames, by peer."""
-        found: dict[str, tuple[int, list[bytes]]] = {}
+        found: dict[str, Send] = {}
         # A message that no frame can carry may let others leave.
         while self._outgoing:
             outgoing, self._outgoing = self._outgoing, {}
             for name, messages in sorted(outgoing.items()):
                 peer = self.history if name == HISTORY else self.peers.get(name) or self._leaving.pop(name, None)
-                if peer is not None:
-                    frames = self._guard.frames(name, peer, messages, peer.sent)
-                    found.setdefault(name, (peer.sent + 1, []))[1].extend(frames)
-                    peer.sent += len(frames)
+                if peer is None or not (frames := self._guard.frames(name, peer, messages)):
+                    continue
+                before = found.get(name)
+                first, earlier = (peer.sent + 1, ()) if before is None else (before.first, before.frames)
+                found[name] = Send(name, (*earlier, *frames), first, self.position)
+                peer.sent += len(frames)
         self.coder.forget()
-        return tuple(
-            Send(name, tuple(frames), first, self.position) for name, (first, frames) in sorted(found.items()) if frames
-        )
+        return tuple(found[name] for name in sorted(found))
 
     def unsend(self, to: str, kind: type[m.Message], request: int) -> None:
         """Take an answer back that is about to leave."""
@@ -322,7 +322,7 @@ class Broker:
         said[:] = [one for one in said if not (isinstance(one, kind) and getattr(one, "request", None) == request)]
 
     def answers_under_way(self, peer: str) -> list[m.Message]:
-        """What a peer is about to be told, or will be once others have confirmed."""
+        """What a peer is about to be sent, or will be once others have confirmed."""
         waiting = self.confirmations.answers_for(peer)
         return [*self._outgoing.get(peer, ()), *waiting, *self.weaver.rounds.answers_for(peer)]
 
@@ -460,20 +460,17 @@ class Broker:
         if item.neighbour not in self.neighbours:
             there = ", ".join(self.neighbours) or "none"
             raise ConfigurationError(f"{item.neighbour!r} is no neighbour of {self.name!r}; there are {there}")
-        self.change_room(item.neighbour, item.is_full)
+        self.peers[item.neighbour].is_full = item.is_full
+        self.send_room()
         return TAKEN
 
-    def change_room(self, neighbour: str, is_full: bool, *, is_told: bool = False) -> None:
-        """Remember whether there is room towards a neighbour or, as it has told, beyond it; tell the others."""
-        if is_told:
-            self.peers[neighbour].says_full = is_full
-        else:
-            self.peers[neighbour].is_full = is_full
-        for other in self.neighbours:
-            full = any(self._is_full(one) for one in self.neighbours if one != other)
-            if full != self.peers[other].told_full:
-                self.peers[other].told_full = full
-                self.send(other, m.RoomChanged(full))
+    def send_room(self) -> None:
+        """Send each neighbour whether there is room on all other sides, where that has changed."""
+        for neighbour in self.neighbours:
+            full = any(self._is_full(one) for one in self.neighbours if one != neighbour)
+            if full != self.peers[neighbour].sent_full:
+                self.peers[neighbour].sent_full = full
+                self.send(neighbour, m.RoomChanged(full))
 
     @property
     def has_room(self) -> bool:
@@ -576,11 +573,11 @@ class Broker:
             extras = {}
 
     def change_for(self, neighbour: str) -> int:
-        """The number of a change that a neighbour is about to be told, and has to confirm."""
+        """The number of a change that a neighbour is about to be sent, and has to confirm."""
         return self.confirmations.next_change(neighbour)
 
     def when_confirmed(self, peer: str, answer: m.Acknowledged | m.Confirmed, subscription: str = "") -> None:
-        """Answer once all others have confirmed what they were told, also by requests of advice that this led to."""
+        """Answer once all others have confirmed what they were sent, also by requests of advice that this led to."""
         self.weaver.attached = {}
         if not self.weaver.rounds.put_off(peer, answer, subscription):
             self.weaver.rounds.run()
@@ -632,13 +629,13 @@ class Broker:
         taken = iter(_taken(events, [*onwards.values(), *each]))
         for neighbour, rows in onwards.items():
             notes = matched.notes.get(neighbour)
-            told = None if notes is None else pa.RecordBatch.from_pydict(notes)
-            if told is not None and told.num_rows != len(rows):
-                raise ConfigurationError(f"{told.num_rows} notes are about {len(rows)} events; accepted are as many")
-            self.send(neighbour, m.Published(topic, next(taken), told))
-        there = events.schema.names
+            noted = None if notes is None else pa.RecordBatch.from_pydict(notes)
+            if noted is not None and noted.num_rows != len(rows):
+                raise ConfigurationError(f"{noted.num_rows} notes are about {len(rows)} events; accepted are as many")
+            self.send(neighbour, m.Published(topic, next(taken), noted))
+        routes, there = self.routes(topic), events.schema.names if clients else []
         for (client, wanted), rows, chosen in zip(clients, each, taken, strict=True):
-            columns = self.routes(topic).columns_for(client, wanted.names, there)
+            columns = routes.columns_for(client, wanted.names, there)
             places = wanted.rows
             if events.num_rows > 1:
                 place_of = np.empty(events.num_rows, np.int32)

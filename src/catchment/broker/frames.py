@@ -162,10 +162,16 @@ class BatchCoder:
     def __init__(self) -> None:
         self._schemas: list[tuple[pa.Schema, str, bytes]] = []
         """Schemas that were used of late, their names, and how they are written."""
-        self._last: tuple[pa.RecordBatch, memoryview] | None = None
+        self._last: tuple[pa.RecordBatch, str, bytes, memoryview] | None = None
 
-    def schema(self, schema: pa.Schema) -> tuple[str, bytes]:
-        """The name of a schema, and how it is written."""
+    def encoded(self, batch: pa.RecordBatch) -> tuple[str, bytes, memoryview]:
+        """The name of a batch's schema, how that is written, and the rows; the last batch is remembered."""
+        last = self._last
+        if last is None or last[0] is not batch:
+            last = self._last = (batch, *self._schema(batch.schema), memoryview(batch.serialize()))
+        return last[1:]
+
+    def _schema(self, schema: pa.Schema) -> tuple[str, bytes]:
         for known, name, written in self._schemas:
             if known.equals(schema, check_metadata=True):
                 return name, written
@@ -174,12 +180,6 @@ class BatchCoder:
         # A topic has one schema, or a few; more are not worth remembering.
         self._schemas = [(schema, name, written), *self._schemas[:7]]
         return name, written
-
-    def body(self, batch: pa.RecordBatch) -> memoryview:
-        """The rows of a batch; those of the last one are remembered, as several receivers may get the same."""
-        if self._last is None or self._last[0] is not batch:
-            self._last = batch, memoryview(batch.serialize())
-        return self._last[1]
 
     def forget(self) -> None:
         """Hold no batch any longer."""
@@ -208,10 +208,10 @@ class FrameWriter:
         if isinstance(value, np.ndarray):
             return value.astype(_ROWS, copy=False).tobytes()
         if isinstance(value, pa.RecordBatch):
-            name, written = self._coder.schema(value.schema)
+            name, schema, rows = self._coder.encoded(value)
             if name not in self.named:
-                self._fresh[name] = written
-            return name, self._coder.body(value)
+                self._fresh[name] = schema
+            return name, rows
         raise NotImplementedError(f"a frame cannot carry a {type(value).__name__}")
 
     def frames(
@@ -231,33 +231,29 @@ class FrameWriter:
         one that the sender shares between its receivers.
         """
         known, self._coder = self.named, coder or self._coder
-        try:
-            return self._written(sender, messages, incarnation, epoch, after, covers)
-        except Exception:
-            self.named, self._fresh = known, {}
-            raise
-
-    def _written(
-        self, sender: str, messages: Iterable[Message], incarnation: int, epoch: int, after: int, covers: int
-    ) -> list[bytes]:
         travelling = [_travelling(message) for message in messages]
-        if sum(len(one.body) for one in travelling if isinstance(one, AdviceMessage)) <= FRAME_BYTES_MAX:
-            envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
-            self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-            if self._fresh:
-                # Schemas are written before the messages that use them, and were met behind that place.
-                self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-            if len(self._buffer) <= FRAME_BYTES_MAX:
-                self._named()
-                self._fresh = {}
-                return [bytes(self._buffer)]
+        of_advice = [len(one.body) for one in travelling if type(one) is AdviceMessage]
         found: list[bytes] = []
-        for bodies in self._packed(travelling):
-            envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
-            self._encoder.encode_into(envelope, self._buffer, len(HEAD))
-            found.append(bytes(self._buffer))
-        self._fresh = {}
-        return found
+        try:
+            if not of_advice or sum(of_advice) <= FRAME_BYTES_MAX:
+                envelope = (sender, incarnation, epoch, after + 1, covers, self._fresh, travelling)
+                self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+                if self._fresh:
+                    # Schemas are written before the messages that use them, and were met behind that place.
+                    self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+                if len(self._buffer) <= FRAME_BYTES_MAX:
+                    self._named()
+                    return [bytes(self._buffer)]
+            for bodies in self._packed(travelling):
+                envelope = (sender, incarnation, epoch, after + len(found) + 1, covers, self._named(), bodies)
+                self._encoder.encode_into(envelope, self._buffer, len(HEAD))
+                found.append(bytes(self._buffer))
+            return found
+        except Exception:
+            self.named = known
+            raise
+        finally:
+            self._fresh = {}
 
     def _named(self) -> dict[str, bytes]:
         """Take the schemas that the next frame has to name."""

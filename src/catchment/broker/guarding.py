@@ -101,7 +101,7 @@ class Guard:
             broker.send(client, m.Refused(request, reason))
 
     def _take_back(self, client: str, name: str) -> None:
-        """Let nothing be left of a subscription that its client is told is refused."""
+        """Let nothing be left of a subscription whose refusal its client is sent."""
         broker = self._broker
         if (client, name) not in broker.subscribed:
             for topic, routes in sorted(broker.topics.items()):
@@ -114,24 +114,23 @@ class Guard:
 
     # -- frames -----------------------------------------------------------------------------------------------------
 
-    def frames(self, name: str, peer: Peer, messages: list[m.Message], after: int) -> list[bytes]:
-        """The frames for a peer; of messages that none can carry, those parts that one can."""
-        broker = self._broker
-
-        def written(several: list[m.Message]) -> list[bytes]:
-            return peer.writer.frames(
-                broker.name, several, incarnation=broker.incarnation, epoch=EPOCH, after=after,
-                covers=broker.position, coder=broker.coder,
-            )  # fmt: skip
-
+    def frames(self, name: str, peer: Peer, messages: list[m.Message]) -> list[bytes]:
+        """The next frames for a peer; of messages that none can carry, those parts that one can."""
         try:
-            return written(messages)
+            return self._written(peer, messages)
         except MemoryError:
             raise
         except Exception:  # one of them fits no frame: find it
             sendable = [part for one in messages for part in self._sendable(name, one)]
-        found, _ = self.attempt(f"frames for {name}", written, sendable)
+        found, _ = self.attempt(f"frames for {name}", self._written, peer, sendable)
         return found or []
+
+    def _written(self, peer: Peer, messages: list[m.Message]) -> list[bytes]:
+        broker = self._broker
+        return peer.writer.frames(
+            broker.name, messages, incarnation=broker.incarnation, epoch=EPOCH, after=peer.sent,
+            covers=broker.position, coder=broker.coder,
+        )  # fmt: skip
 
     def _sendable(self, name: str, message: m.Message) -> list[m.Message]:
         fits, rest = fitting_parts(message)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 
 import msgspec
@@ -151,7 +151,7 @@ class Outbox:
     frames: deque[bytes] = field(default_factory=deque)
 
     ends: list[int] = field(default_factory=list)
-    """Where steps have ended, as far as that was told with frames for this peer, since the last snapshot."""
+    """Where steps have ended, as far as frames for this peer say so, since the last snapshot."""
 
     def put(self, send: Send, ends: Iterable[int]) -> None:
         """Store the frames of a step; those of a life that is over are dropped."""
@@ -396,7 +396,7 @@ class Host:
         for group in _groups(inputs, {end for end in known if end > self.position}, iter(sizes)):
             step = self.step(group)
             # The log may have the reply: to write once more what was deleted since would bring it back.
-            yield replace(step, requests=()), _lacking(step, has)
+            yield msgspec.structs.replace(step, requests=()), _lacking(step, has)
         self.broker.weaver.requests.ask_open()
         step = self.step(())
         yield step, _lacking(step, has)

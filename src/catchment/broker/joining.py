@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from catchment.broker import messages as m
@@ -11,8 +12,7 @@ from catchment.broker import messages as m
 __all__ = ["Joined", "JoinedMessage"]
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMessage:
+class JoinedMessage(msgspec.Struct, frozen=True):
     """A message with events, who sent it, and when it came."""
 
     sender: str

@@ -193,11 +193,11 @@ class Delivered(_Message, frozen=True):
 
     def __str__(self) -> str:
         ids = _all_ids(self.events)
-        told = (
+        shown = (
             f"{name} {' '.join(str(ids[row]) for row in rows.tolist() if 0 <= row < len(ids))}"
             for name, rows in sorted(self.wanted.items())
         )
-        return f"deliver {self.topic}: {'; '.join(told)}"
+        return f"deliver {self.topic}: {'; '.join(shown)}"
 
 
 class Notified(_Message, frozen=True):

@@ -94,7 +94,8 @@ def _advice_message(broker: Broker, message: m.AdviceMessage, neighbour: str) ->
 
 
 def _room_changed(broker: Broker, message: m.RoomChanged, neighbour: str) -> None:
-    broker.change_room(neighbour, message.is_full, is_told=True)
+    broker.peers[neighbour].says_full = message.is_full
+    broker.send_room()
 
 
 def _is_known(broker: Broker, topic: str) -> bool:

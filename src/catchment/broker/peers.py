@@ -31,8 +31,8 @@ class Peer:
     """Of a neighbour: what is parked for it has reached its limit."""
     says_full: bool = False
     """Of a neighbour: it says that there is no room beyond it."""
-    told_full: bool = False
-    """Of a neighbour: it knows that there is no room on the sides beyond this broker."""
+    sent_full: bool = False
+    """Of a neighbour: the last that it was sent is that there is no room on the sides beyond this broker."""
     owner: str = ""
     is_durable: bool = False
     """Of a client: whether its limit of what may wait for it is that of durable ones."""
@@ -64,7 +64,7 @@ class Peer:
     def saved(self) -> tuple[Any, ...]:
         return (
             self.incarnation, self.received, self.sent, dict(self.reader.schemas), self.writer.named,
-            self.is_full, self.says_full, self.told_full, self.owner, self.is_durable, self.is_parked,
+            self.is_full, self.says_full, self.sent_full, self.owner, self.is_durable, self.is_parked,
             dict(self.topics), self.parked_us, self.subscription_count, self.spent,
         )  # fmt: skip
 

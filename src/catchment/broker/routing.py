@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -56,8 +57,7 @@ class Before:
         return (*now, *self.shift.sunk)
 
 
-@dataclass(frozen=True, slots=True)
-class BySubscription:
+class BySubscription(msgspec.Struct, frozen=True):
     """Which rows of a batch each subscription of a client wants."""
 
     names: list[str]
@@ -77,15 +77,14 @@ class BySubscription:
         )
 
 
-@dataclass(slots=True)
-class Matched:
+class Matched(msgspec.Struct):
     """Which rows of a batch go where, in the order of rows."""
 
-    neighbours: dict[str, RowNumbers] = field(default_factory=dict)
-    clients: dict[str, BySubscription] = field(default_factory=dict)
-    watched: dict[str, tuple[RowNumbers, RowNumbers]] = field(default_factory=dict)
+    neighbours: dict[str, RowNumbers] = {}
+    clients: dict[str, BySubscription] = {}
+    watched: dict[str, tuple[RowNumbers, RowNumbers]] = {}
     """By advice, rows and the numbers of the filters of its own that want them: pairs, rows rising for each filter."""
-    notes: dict[str, dict[str, pa.Array]] = field(default_factory=dict)
+    notes: dict[str, dict[str, pa.Array]] = {}
     """By neighbour, what advice says of each event that goes there, in columns."""
 
     def without(self, left_out: npt.NDArray[np.bool_]) -> Matched:
@@ -175,7 +174,7 @@ class Routes:
         return self._spread(demand, client, added=False)
 
     def watch(self, advice: str, number: int, condition: Filter) -> None:
-        """Match a filter of an advice besides, in place of the one it had under this number; nobody is told of it."""
+        """Match a filter of an advice besides, in place of the one it had under this number; no peer hears of it."""
         self.unwatch(advice, number)
         self.watched[advice, number] = condition
         self._begin_matching((_WATCHED, (advice, number)), condition)
@@ -335,26 +334,12 @@ class Routes:
                 matched.neighbours[peer] = rising(wanted, row_count)
                 continue
             if peer == _WATCHED:
-                matched.watched = _watched(order.names[first:last], end[first:last] - begin[first:last], wanted)
+                matched.watched = order.watched_by(end[first:last] - begin[first:last], wanted)
                 continue
             there = first + (end[first:last] > begin[first:last]).nonzero()[0]
             names = [order.names[place] for place in there.tolist()]
             matched.clients[peer] = BySubscription(names, end[there] - begin[first], wanted)
         return matched
-
-
-def _watched(
-    names: list[tuple[str, int]], counts: RowNumbers, rows: RowNumbers
-) -> dict[str, tuple[RowNumbers, RowNumbers]]:
-    """The pairs of each advice, given all rows, filter by filter, and how many each filter has."""
-    numbers = np.repeat(np.array([number for _, number in names], np.int64), counts)
-    rows = rows.astype(np.int64)
-    owners = list(dict.fromkeys(advice for advice, _ in names))
-    if len(owners) == 1:
-        return {owners[0]: (rows, numbers)}
-    owner = np.repeat(np.array([owners.index(advice) for advice, _ in names]), counts)
-    found = {advice: (rows[owner == at], numbers[owner == at]) for at, advice in enumerate(owners)}
-    return {advice: pairs for advice, pairs in found.items() if len(pairs[0])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +352,12 @@ class _Order:
     """By place, what is asked there: the name of a subscription, or a neighbour's filter."""
     stretches: list[tuple[str, int, int]]
     """Peers, and from which place to before which other they are."""
+    advice: list[str]
+    """Whose filters are watched."""
+    owners: RowNumbers
+    """Of each filter that is watched, whose it is of `advice`."""
+    numbers: RowNumbers
+    """Of each filter that is watched, its number."""
 
     @classmethod
     def of(cls, matcher: Matcher) -> _Order:
@@ -376,11 +367,26 @@ class _Order:
         places[slots] = np.arange(len(ids))
         edges = [at for at, (peer, _) in enumerate(ids) if not at or peer != ids[at - 1][0]]
         stretches = [(ids[first][0], first, last) for first, last in pairwise([*edges, len(ids)])]
-        return cls(places, [what for _, what in ids], stretches)
+        watched = [what for peer, what in ids if peer == _WATCHED]
+        advice = list(dict.fromkeys(name for name, _ in watched))
+        owners = np.array([advice.index(name) for name, _ in watched], np.int64)
+        numbers = np.array([number for _, number in watched], np.int64)
+        return cls(places, [what for _, what in ids], stretches, advice, owners, numbers)
+
+    def watched_by(self, counts: RowNumbers, rows: RowNumbers) -> dict[str, tuple[RowNumbers, RowNumbers]]:
+        """The pairs of each advice, given all rows, filter by filter, and how many each filter has."""
+        rows, numbers = rows.astype(np.int64), np.repeat(self.numbers, counts)
+        if len(self.advice) == 1:
+            return {self.advice[0]: (rows, numbers)}
+        owners = np.repeat(self.owners, counts)
+        found = {advice: (rows[owners == at], numbers[owners == at]) for at, advice in enumerate(self.advice)}
+        return {advice: pairs for advice, pairs in found.items() if len(pairs[0])}
 
 
 def rising(rows: RowNumbers, row_count: int) -> RowNumbers:
     """Some rows of a batch, each once."""
+    if row_count == 1:
+        return rows[:1]
     is_there = np.zeros(row_count, np.bool_)
     is_there[rows] = True
     return is_there.nonzero()[0]

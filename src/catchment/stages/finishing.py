@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 
 ANSWER_SCHEMA = pa.schema([*NOTIFICATION_SCHEMA, ("problem", pa.string())])
-"""Notifications, and values that are beyond their type: these have a problem and are reported, not told."""
+"""Notifications, and values that are beyond their type: these have a problem and are reported, not delivered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _require_state(part: Part, rows: pa.RecordBatch, row: int, publications: Int
 
 
 def _out_of_line(rows: pa.RecordBatch, questions: Mapping[int, Question], known: Mapping[int, str]) -> dict[int, str]:
-    """Find questions whose parts were not told of the same cells."""
+    """Find questions whose parts are not of the same cells."""
     sums: dict[int, dict[int, int]] = {}
     for row, (question, part) in enumerate(
         zip(rows.column("question").to_pylist(), rows.column("part").to_pylist(), strict=True)

@@ -1,9 +1,9 @@
 """Publications in lots: those that no placement can tell apart, counted together.
 
 A lot is made of the publications of one cell of time (between two neighbouring edges of any window), from one origin,
-that satisfy the same things: its signature, a hash of what its publications are wanted for. That is told as rows of
+that satisfy the same things: its signature, a hash of what its publications are wanted for. Its wants are rows of
 (question, group, part, value), where part and value are NOTHING unless the part collects values. Questions and parts
-are told by their ids, which outlive the version of the plan.
+are named by their ids, which outlive the version of the plan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cells that wait for the ends of their windows, at a broker that is told of events and partials as they come.
+"""Cells that wait for the ends of their windows, at a broker that gets events and partials as they come.
 
 events, partials ─► cells of slices ─► windows that have ended
 partials of windows ─► cells of windows ─┘

@@ -121,7 +121,7 @@ class Aggregation(Advice):
     def on_request(self, at: At, client: str, value: Any) -> None:
         """A client asks which windows of its subscription do not come by themselves, and how far time has passed them.
 
-        It is told from when on windows do, the end of the last that does not, and the last end that has passed.
+        The answer is from when on windows do, the end of the last that does not, and the last end that has passed.
         """
         try:
             name, end_us = msgspec.convert(value, tuple[str, int])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.questions import KnownQuestion
-from catchment.model.window import Window, WindowColumns
+from catchment.model.window import WindowColumns
 from catchment.overlay import Overlay, topic_tree, word_count
 from catchment.overlay.placement import Coordinated, Offer, Placement, Series, Strategy
 from catchment.overlay.placement.offers import sampled_until
@@ -67,15 +67,13 @@ class Deciding:
         self._numbers: dict[SeriesName, int] = {}
         self._by_key: dict[int, int] = {}
         """The same by the hash of the series."""
-        self._rows: list[tuple[Window, int, bool]] = []
-        self._room = 0
         self._many = _MANY
         """From how many series on it is time to forget some."""
         self._sampled_us = NEVER
         self._heard: dict[tuple[str, SeriesName], int] = {}
         """By neighbour and series, how many more links a publication crosses beyond that neighbour, as it has said."""
         self._said: dict[tuple[str, SeriesName], int] = {}
-        self.placement = self._make()
+        self.placement = self._make(0)
 
     @property
     def learns(self) -> bool:
@@ -122,7 +120,6 @@ class Deciding:
             series = np.arange(len(example))
         else:
             series = self._numbered(standing.wants[example], keys[example].view(np.int64), known)
-            self._grow()
         order = np.argsort(series, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
@@ -174,28 +171,31 @@ class Deciding:
 
     # -- series come and go -----------------------------------------------------------------------------------------
 
-    def _number(self, series: SeriesName, key: int, known: Mapping[int, KnownQuestion]) -> int:
-        question, _, part, _, _ = series
-        parts = known[question].whole.parts
-        number = self._numbers[series] = self._by_key[key] = len(self._numbers)
-        self._rows.append((known[question].window, partial_bytes(part, parts), collects_values(part, parts)))
-        if number < self._room:
-            self._fill(number)
-            self._recall_heard(series, number)
+    def _number(self, name: SeriesName, key: int, known: Mapping[int, KnownQuestion]) -> int:
+        """Number a series that is met for the first time."""
+        question, _, part, _, _ = name
+        window, parts = known[question].window, known[question].whole.parts
+        number = len(self)
+        if number == len(self._series):
+            self._remake(max(_FEW, 2 * number), np.arange(number))
+        self._numbers[name] = self._by_key[key] = number
+        # The placement looks at these very columns.
+        series = self._series
+        series.windows.size_us[number], series.windows.shift_us[number] = window.size_us, window.shift_us
+        series.partial_bytes[number], series.collects[number] = partial_bytes(part, parts), collects_values(part, parts)
+        self._recall_heard(name, number)
         return number
 
-    def _make(self) -> Placement:
+    def _make(self, room: int) -> Placement:
         """With room for more series than there are, so that it is seldom made anew."""
         self._series = Series(
-            np.zeros((self._room, word_count(len(self._tree.brokers))), np.uint64),
-            WindowColumns(np.ones(self._room, np.int64), np.ones(self._room, np.int64)),
-            np.zeros(self._room, np.int64),
-            np.zeros(self._room, np.bool_),
+            np.zeros((room, word_count(len(self._tree.brokers))), np.uint64),
+            WindowColumns(np.ones(room, np.int64), np.ones(room, np.int64)),
+            np.zeros(room, np.int64),
+            np.zeros(room, np.bool_),
         )
-        self._absorbed = np.full((len(self._tree.links), self._room), NEVER, np.int64)
+        self._absorbed = np.full((len(self._tree.links), room), NEVER, np.int64)
         """By link and series, the last slice of which something was absorbed."""
-        for number in range(len(self._rows)):
-            self._fill(number)
         return self._strategy.make(self._tree, self._series)
 
     def _recall_heard(self, name: SeriesName, number: int) -> None:
@@ -203,29 +203,26 @@ class Deciding:
             for neighbour, link in self._links.items():
                 self.placement.links_beyond[link, number] = self._heard.get((neighbour, name), 0)
 
-    def _fill(self, number: int) -> None:
-        """The placement looks at these very columns."""
-        window, size, collects = self._rows[number]
-        series = self._series
-        series.windows.size_us[number], series.windows.shift_us[number] = window.size_us, window.shift_us
-        series.partial_bytes[number], series.collects[number] = size, collects
-
-    def _grow(self) -> None:
-        if len(self._rows) > self._room:
-            self._room = max(_FEW, 2 * len(self._rows))
-            self._remake(np.arange(self._room))
-
-    def _remake(self, places: Ints) -> None:
+    def _remake(self, room: int, places: Ints) -> None:
         """Make the placement anew for other series; `places` is where each of then is now, or below zero."""
-        before, tables = self.placement, self._tables()
-        self.placement = self._make()
-        now = self._tables()
-        for name, table in tables.items():
-            then = np.flatnonzero(places[: table.shape[1]] >= 0)
-            now[name][:, places[then]] = table[:, then]
+        before, then = self.placement, {**self._columns(), **self._tables()}
+        self.placement = self._make(room)
+        kept = np.flatnonzero(places >= 0)
+        for name, now in {**self._columns(), **self._tables()}.items():
+            now[..., places[kept]] = then[name][..., kept]
         self.placement.restore(before.saved(), places)
         for series, number in self._numbers.items():
             self._recall_heard(series, number)
+
+    def _columns(self) -> dict[str, Any]:
+        """What is known of each series."""
+        series = self._series
+        return {
+            "size_us": series.windows.size_us,
+            "shift_us": series.windows.shift_us,
+            "partial_bytes": series.partial_bytes,
+            "collects": series.collects,
+        }
 
     def _tables(self) -> dict[str, Ints]:
         """What is remembered by link and series."""
@@ -239,24 +236,19 @@ class Deciding:
 
     def _forget_past(self) -> None:
         """Leave out the series whose windows have all been closed for some time."""
-        touched = self._tables().get("touched", self._absorbed).max(axis=0)
-        kept = []
-        for series, number in self._numbers.items():
-            window = self._rows[number][0]
-            until_us = window.until_us(int(touched[number]))
-            if until_us + 2 * max(window.shift_us, self._strategy.period_us) > self._sampled_us:
-                kept.append(series)
-        self._keep(kept)
+        touched = self._tables().get("touched", self._absorbed)[:, : len(self)].max(axis=0)
+        windows = self._series.windows[: len(self)]
+        kept_us = windows.until_us(touched) + 2 * np.maximum(windows.shift_us, self._strategy.period_us)
+        is_kept = (touched > NEVER) & (kept_us > self._sampled_us)
+        self._keep([series for series, number in self._numbers.items() if is_kept[number]])
 
     def _keep(self, kept: Sequence[SeriesName]) -> None:
-        if len(kept) == len(self._numbers):
+        if len(kept) == len(self):
             return
-        places = np.full(max(self._room, len(self._numbers)), -1, np.int64)
-        for at, series in enumerate(kept):
-            places[self._numbers[series]] = at
-        self._rows = [self._rows[self._numbers[series]] for series in kept]
+        places = np.full(len(self), -1, np.int64)
+        places[[self._numbers[series] for series in kept]] = np.arange(len(kept))
         self._name(kept)
-        self._remake(places)
+        self._remake(len(self._series), places)
 
     def _name(self, several: Sequence[SeriesName]) -> None:
         self._numbers = {series: at for at, series in enumerate(several)}
@@ -268,16 +260,11 @@ class Deciding:
     def saved(self) -> dict[str, Any] | None:
         if self.placement.holds:
             return None
-        count = len(self._rows)
+        count = len(self)
         return {
             "names": tuple(self._numbers),
-            "series": {
-                "size_us": self._series.windows.size_us[:count].copy(),
-                "shift_us": self._series.windows.shift_us[:count].copy(),
-                "partial_bytes": self._series.partial_bytes[:count].copy(),
-                "collects": self._series.collects[:count].copy(),
-            },
-            "room": self._room,
+            "series": {name: column[:count].copy() for name, column in self._columns().items()},
+            "room": len(self._series),
             "many": self._many,
             "sampled_us": self._sampled_us,
             "tables": {name: table[:, :count].copy() for name, table in self._tables().items()},
@@ -291,10 +278,9 @@ class Deciding:
             return
         self._name([(question, group, part, value, None) for question, group, part, value, _ in saved["names"]])
         self._heard, self._said = dict(saved["heard"]), dict(saved["said"])
-        self._room, self._many, self._sampled_us = saved["room"], saved["many"], saved["sampled_us"]
-        columns = zip(*(column.tolist() for column in saved["series"].values()), strict=True)
-        self._rows = [(Window(size_us, shift_us), size, collects) for size_us, shift_us, size, collects in columns]
-        self.placement = self._make()
-        for name, table in self._tables().items():
-            table[:, : len(self._rows)] = saved["tables"][name]
-        self.placement.restore(saved["placement"], np.arange(self._room))
+        self._many, self._sampled_us = saved["many"], saved["sampled_us"]
+        self.placement = self._make(saved["room"])
+        then = {**saved["series"], **saved["tables"]}
+        for name, now in {**self._columns(), **self._tables()}.items():
+            now[..., : len(self)] = then[name]
+        self.placement.restore(saved["placement"], np.arange(len(self)))

@@ -141,7 +141,7 @@ class Describer:
         if question.subscription:
             yield f"window=[{window.start_us(number)},{window.end_us(number)})"
         else:
-            # Questions that are shared are told of stride by stride, in slices.
+            # Partials of shared questions are sent stride by stride, in slices.
             yield f"slice=[{window.slice_start_us(number)},{window.slice_end_us(number)})"
         for key, value in zip(question.layout.group_keys, json.loads(group) if group else (), strict=False):
             yield f"{key}={'null' if value is None else value}"

@@ -121,9 +121,6 @@ class Edge(Place):
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
-    def subscribe(self, key: str, local: Local) -> None:
-        self.locals[key] = local
-
     def local_of(self, client: str, name: str) -> Local | None:
         """A subscription of a client."""
         return next((one for one in self.locals.values() if (one.client, one.name) == (client, name)), None)

@@ -60,7 +60,7 @@ class Timers:
         return found
 
     def drop(self, items: Iterable[Item]) -> None:
-        """Forget timers for what was told already."""
+        """Forget timers for what was sent already."""
         for item in items:
             self._due.pop(item, None)
 
