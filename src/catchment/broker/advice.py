@@ -45,6 +45,7 @@ from catchment.broker.peers import HISTORY
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError, require_type
 from catchment.model.filter import Filter
+from catchment.model.schema import Schema
 from catchment.model.subscription import Query
 from catchment.stages import ANSWER_SCHEMA
 
@@ -152,6 +153,11 @@ class At:
         return () if routes is None else tuple(routes.demands[neighbour])
 
     @property
+    def schemas(self) -> Mapping[str, Schema]:
+        """The topics that the broker knows now, without the attributes that every event has."""
+        return self._here.schemas
+
+    @property
     def clients(self) -> tuple[str, ...]:
         """The clients of this broker, also those that are parked; an advice that is one is named `@` and its name."""
         return tuple(sorted(self._here.clients))
@@ -213,7 +219,7 @@ class At:
         """
         self._routes(topic)
         require_type("the condition", condition, Filter)
-        condition.within(self._here.settings.schemas[topic].with_implicit())
+        condition.within(self._here.schemas[topic].with_implicit())
         number = _number("the number of a filter", number)
         self.asked.append(lambda: self._here.routes(topic).watch(self._advice, number, condition))
 
@@ -354,7 +360,7 @@ class At:
             raise ConfigurationError(f"{name!r} is no client; there are {', '.join(self.clients) or 'none'}")
 
     def _routes(self, topic: str) -> Routes | None:
-        schemas = self._here.settings.schemas
+        schemas = self._here.schemas
         if topic not in schemas:
             raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(schemas))}")
         return self._here.topics.get(topic)
@@ -429,6 +435,9 @@ class Advice:
 
     def on_end(self, at: At) -> None:
         """It is about to be removed while the broker runs; what it remembers and asked for as a client goes with it."""
+
+    def on_topic_added(self, at: At, topic: str, schema: Schema) -> None:
+        """There is another topic, or a topic has more attributes than before."""
 
     def on_settled(self, at: At) -> None:
         """All neighbours were told what an input led to; called once for each input in which it said `at.settle()`."""

@@ -36,6 +36,7 @@ __all__ = [
     "Room",
     "Send",
     "Step",
+    "TopicsAdded",
     "Traffic",
     "Woken",
     "add_traffic",
@@ -125,6 +126,12 @@ class Rights(_Item, frozen=True):
     users: dict[str, Allowed] | None
 
 
+class TopicsAdded(_Item, frozen=True):
+    """There are these topics, with these attributes (names and types), besides what there was."""
+
+    topics: dict[str, dict[str, str]]
+
+
 class AdviceAttached(_Item, frozen=True):
     """An advice of the broker's catalogue shall be attached, behind those that are there."""
 
@@ -157,6 +164,7 @@ Item = (
     | Overrun
     | Room
     | Rights
+    | TopicsAdded
     | AdviceAttached
     | AdviceRemoved
     | Replied

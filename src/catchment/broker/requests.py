@@ -88,7 +88,7 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
-        query = Subscription(message.name, broker.name, sql=message.sql).within(broker.settings.schemas)
+        query = Subscription(message.name, broker.name, sql=message.sql).within(broker.schemas)
         require_right(broker, client, "subscribe", query.topic)
         require_sendable(query.topic, query.where)
         demand: Demand | None = query.where
@@ -213,7 +213,7 @@ def _require_publisher(broker: Broker, topic: str, client: str) -> None:
 
 
 def _require_topic(broker: Broker, topic: str) -> None:
-    schemas = broker.settings.schemas
+    schemas = broker.schemas
     if topic not in schemas:
         raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(schemas))}")
 

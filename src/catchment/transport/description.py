@@ -132,9 +132,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             sampling_period_us=self.sampling_period_us,
             cost=Cost(**self.cost) if self.cost else MESSAGES,
         )
-        gateway = Gateway(self.schemas, GatewayOptions(lease_us=self.gateway_lease_us))
+        gateway = Gateway(GatewayOptions(lease_us=self.gateway_lease_us))
         recording: list[Advice] = [History()] if self.history is not None else []
-        return [*recording, Aggregation(self.schemas, how), gateway]
+        return [*recording, Aggregation(how), gateway]
 
     async def store(self, streams: JetStream) -> None:
         """Store this description, unless it is there; another one that is there is a ConfigurationError."""

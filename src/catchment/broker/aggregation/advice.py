@@ -45,8 +45,8 @@ class Aggregation(Advice):
 
     name = ADVICE
 
-    def __init__(self, schemas: Mapping[str, Schema], options: AggregationOptions) -> None:
-        self._schemas, self._options = schemas, options
+    def __init__(self, options: AggregationOptions) -> None:
+        self._options = options
         self._by_stride = options.strategy().grain == "stride"
         self._topics: dict[str, Topic] = {}
         self._last = 0
@@ -55,8 +55,12 @@ class Aggregation(Advice):
 
     def _topic(self, at: At, name: str) -> Topic:
         if name not in self._topics:
-            self._topics[name] = Topic(name, self._schemas[name], self._options, at.broker, at.neighbours)
+            self._topics[name] = Topic(name, at.schemas[name], self._options, at.broker, at.neighbours)
         return self._topics[name]
+
+    def on_topic_added(self, at: At, topic: str, schema: Schema) -> None:
+        if topic in self._topics:
+            self._topics[topic].extend(schema)
 
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class Aggregation(Advice):
 
     def on_message(self, at: At, sender: str, value: Any) -> None:
         what, topic, *rest = value
-        if topic not in self._schemas:
+        if topic not in at.schemas:
             at.report("messages about unknown topics", f"{what} about {topic!r} from {sender}")
             return
         handler = self._HANDLERS.get(what)

@@ -70,6 +70,12 @@ class Topic:
         self._gone: dict[int, None] = {}
         self._memory_bytes_max, self._unweighed = options.memory_bytes_max, 0
 
+    def extend(self, schema: Schema) -> None:
+        """Events have more attributes from now on; those that came before lack them."""
+        for place in (self.edge, *self.outlets.values()):
+            self._before_change(place)
+        self.questions.extend(schema)
+
     # -- who asks ---------------------------------------------------------------------------------------------------
 
     def add(self, at: At, asked: AskedQuestion, side: str) -> None:

@@ -21,10 +21,14 @@ def check_routes(world: World) -> Iterator[str]:
 
     The truth is worked out from the clients, who know nothing of brokers.
     """
+    ignorant = [name for name, node in world.nodes.items() if node.broker.schemas != world.schemas]
+    if ignorant:
+        yield f"{', '.join(ignorant)} do not know all topics"
+        return
     for one, other in world.links:
         there = _side_of(other, one, world)
         here = [name for name in world.nodes if name not in there]
-        for topic in world.settings.schemas:
+        for topic in world.schemas:
             routes = world.nodes[one].broker.routes(topic)
             who = f"{one} about {other} and {topic}"
             publishes = any(topic in client.advertised for client in _clients_at(there, world))
@@ -95,10 +99,10 @@ def _wanted_at(brokers: Collection[str], topic: str, world: World) -> list[Deman
     for client in _clients_at(brokers, world):
         for wish in client.wishes.values():
             if wish.topic == topic and wish.asked.refused is None:
-                query = Subscription(wish.name, sql=wish.asked.message.sql).within(world.settings.schemas)
+                query = Subscription(wish.name, sql=wish.asked.message.sql).within(world.schemas)
                 if query.where == NO_EVENT:
                     continue
-                schema = world.settings.schemas[topic].with_implicit()
+                schema = world.schemas[topic].with_implicit()
                 found.append(query.where if query.aggregate is None else AskedQuestion.of(query, schema))
     return found
 
