@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -15,11 +16,20 @@ from catchment.model.errors import EventError
 from catchment.model.rows import rows_to_batch
 from catchment.model.schema import Schema
 
-__all__ = ["batches_of", "event_of_line", "shown_row"]
+__all__ = ["batches_of", "event_of_line", "names_in", "shown_row"]
 
 ROWS_MAX = 10_000
 BYTES_MAX = 500_000
 """Of one request, so that it fits into a frame whatever its columns take besides."""
+
+
+def names_in(events: Any) -> AbstractSet[str]:
+    """What a row or rows have, by name; nothing of columns, which have types of their own."""
+    if isinstance(events, Mapping):
+        return events.keys()
+    if isinstance(events, (list, tuple)):
+        return {name for row in events if isinstance(row, Mapping) for name in row}
+    return frozenset()
 
 
 def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBatch]:
