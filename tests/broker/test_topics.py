@@ -11,7 +11,7 @@ from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.gateway import Gateway
-from catchment.broker.inputs import TAKEN, Attached, Posted, TopicsAdded
+from catchment.broker.inputs import TAKEN, Attached, Posted, TopicPlaced, TopicsAdded
 from catchment.broker.memory import freeze, restored
 from catchment.broker.topics import ATTRIBUTES_MAX, TOLD_MAX, extended
 from catchment.model.errors import CatchmentError
@@ -30,6 +30,10 @@ class Aggregating(Aggregation):
 
 def publish(wire: Wire, client: str, topic: str = "traffic", **columns: list[Any]) -> int:
     return wire.ask(client, m.PublishEvents, topic, pa.RecordBatch.from_pydict(columns))
+
+
+def at_us(*times: int) -> list[Any]:
+    return [pa.scalar(one, pa.timestamp("us", tz="UTC")).as_py() for one in times]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ def test_filters_and_questions_that_were_there_go_on_over_events_with_and_withou
     count = "SELECT count(*), sum(speed) FROM traffic GROUP BY window(ts, '1 second')"
     wire.ask("b4/s", m.SubscribeTo, "counted", count)
     wire.run()
-    at = [pa.scalar(us, pa.timestamp("us", tz="UTC")).as_py() for us in (1_000_001, 1_000_002, 2_000_000)]
+    at = at_us(1_000_001, 1_000_002, 2_000_000)
     publish(wire, "b1/p", event_id=["e1"], ts=at[:1], speed=[10.0])
     wire.run()
     wire.hand("b2", LANE)
@@ -194,3 +198,50 @@ def test_many_attributes_go_in_several_messages() -> None:
     names = [f"{number:03}" + "ä" * 250 for number in range(ATTRIBUTES_MAX)]
     told = neighbour.hears(desk.hand(TopicsAdded({"wide": dict.fromkeys(names, "int")})))
     assert [len(one.attributes) for one in told if isinstance(one, m.TopicAdded)] == [TOLD_MAX] * 10
+
+
+def placed_at(broker: Broker) -> str:
+    """What decides about the topic."""
+    return str(broker.weaver._advice["aggregation"]._topics["traffic"].deciding.placement.name)  # type: ignore[attr-defined]
+
+
+def test_a_placement_is_changed_at_once_refused_by_name_and_remembered() -> None:
+    desk, voice = Desk(Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregating()])), Voice("c")
+    sql = "SELECT count(*) FROM traffic GROUP BY window(ts, '1 second')"
+    desk.hand(Attached("c"), voice.says(m.SubscribeTo(1, "s", sql)))
+    assert placed_at(desk.broker) == "early"
+    assert desk.outcome(TopicPlaced("traffic", "late")) == TAKEN
+    assert desk.outcome(TopicPlaced("traffic", "late")).kind == "repeated"
+    assert desk.outcome(TopicPlaced("weather", "late")).reason == "unknown topic 'weather'; known are stock, traffic"
+    for given in ("cover", "optimal", "everywhere"):
+        outcome = desk.outcome(TopicPlaced("traffic", given))
+        assert outcome.reason.startswith(f"placement is '{given}'; accepted while this overlay runs are late, early")
+    assert desk.broker.placements == {"traffic": "late"}
+    again = restored(freeze(desk.broker).pieces(), Settings(schemas=SCHEMAS), [Aggregating()])
+    assert placed_at(desk.broker) == placed_at(again) == "late"
+    assert again.placements == {"traffic": "late"}
+
+
+def test_events_of_one_window_are_counted_once_whatever_decides_about_them() -> None:
+    wire = Wire(LINE, [Aggregating])
+    wire.advertise("b1/p")
+    wire.run()
+    wire.ask("b4/s", m.SubscribeTo, "s", "SELECT count(*), sum(speed) FROM traffic GROUP BY window(ts, '1 second')")
+    wire.run()
+    kinds = []
+    for number, (broker, placement) in enumerate(
+        [("b1", "early"), ("b2", "late"), ("b1", "late"), ("b2", "early"), ("b3", "adaptive"), ("b1", "early")]
+    ):
+        wire.hand(broker, TopicPlaced("traffic", placement))
+        before = len(wire.trace)
+        publish(wire, "b1/p", ts=at_us(number + 1), speed=[10.0**number])
+        wire.run()
+        kinds.append(any("b1 -> b2 PUB" in line for line in wire.trace[before:]))
+    publish(wire, "b1/p", ts=at_us(1_000_000), speed=[0.0])
+    wire.run()
+    assert kinds == [False, False, True, True, True, False]
+    (told,) = [one for one in wire.heard["b4/s"] if isinstance(one, m.Notified)]
+    assert {one["output"]: one["value"] for one in told.answers.to_pylist()} == {
+        "count(*)": 6.0,
+        "sum(speed)": 111_111.0,
+    }

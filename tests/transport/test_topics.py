@@ -172,3 +172,57 @@ def test_a_longer_description_is_applied_a_shorter_one_keeps_what_is_there_anoth
         await connection.close()
 
     run(test())
+
+
+def test_a_topic_is_placed_anew_while_events_come_and_brokers_are_killed(live: Callable[..., Live]) -> None:
+    async def test() -> None:
+        overlay = live(("b1", "b2"), ("b2", "b3"), placement="late")
+        await overlay.start()
+        publisher = await Client(overlay.url, broker="b1").open()
+        subscriber = await Client(overlay.url, broker="b3").open()
+        sql = "SELECT count(*), sum(speed) FROM traffic GROUP BY window(ts, '10 seconds', '5 seconds')"
+        values = await subscriber.subscribe(sql)
+        sent = 0
+
+        async def publish() -> None:
+            nonlocal sent
+            rows = [{"ts": (sent + n) * 1_000_000, "speed": 1.0} for n in range(7)]
+            await publisher.publish("traffic", rows)
+            sent += len(rows)
+
+        await publish()
+        for number, placement in enumerate(("early", "adaptive", "late", "early")):
+            changing = asyncio.create_task(command(overlay, "topics", "place", "traffic", placement))
+            await publish()
+            overlay.brokers[f"b{number % 3 + 1}"].kill()
+            overlay.brokers[f"b{number % 3 + 1}"].start()
+            await publish()
+            assert (await changing).startswith(f"traffic is placed {placement}\n")
+            await publish()
+        found = await taken(values, 2 * (sent // 5 - 2))
+        assert {one.value for one in found if one.start_us >= 0} == {10.0}
+        assert len({(one.start_us, one.output) for one in found}) == len(found)
+        connection = await open_connection(overlay.url, "test")
+
+        async def is_early() -> bool:
+            found = await figures_of(connection, overlay.brokers)
+            return all(one is not None and one.placements == {"traffic": "early"} for one in found.values())
+
+        await eventually(is_early)
+        before = (await figures_of(connection, ["b2"]))["b2"]
+        for _ in range(3):
+            await publish()
+        assert {one.value for one in await taken(values, 2 * (sent // 5 - 2) - len(found))} == {10.0}
+        after = (await figures_of(connection, ["b2"]))["b2"]
+        assert before is not None
+        assert after is not None
+        sent_by = [one.links["b3"].messages_out for one in (before, after)]
+        assert sent_by[0].get("publications", 0) == sent_by[1].get("publications", 0)
+        assert sent_by[0].get("partials", 0) < sent_by[1]["partials"]
+        await connection.close()
+        said = await command(overlay, "topics", "place", "traffic", "cover", code=2)
+        assert "placement is 'cover'; accepted while this overlay runs are late, early" in " ".join(said.split())
+        await publisher.close()
+        await subscriber.close()
+
+    run(test())

@@ -1,10 +1,10 @@
-"""`catchment topics`: list them, and add topics and attributes to a running overlay."""
+"""`catchment topics`: list them, add topics and attributes to a running overlay, and change how a topic is placed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +13,7 @@ from catchment.app.failures import reported
 from catchment.app.operating import connected
 from catchment.app.options import CaOption, CertificateOption, JsonOption, KeyOption, ServerOption, credentials_of
 from catchment.app.printing import print_json, print_rows
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import ConfigurationError, TransportError
 
 if TYPE_CHECKING:
     from catchment.transport.figures import BrokerFigures
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["topics"]
 
 topics = typer.Typer(help="The topics of a running overlay, and the attributes of their events.")
-KNOWN_S = 30.0
-"""How long to wait until every broker that runs knows what was added."""
+FOLLOW_S = 30.0
+"""How long to wait until every broker that runs has taken in a change."""
 LOOK_S = 0.05
 
 
@@ -83,15 +83,49 @@ def add(
 
     async def run() -> tuple[dict[str, str], list[str]]:
         async with connected(server, credentials_of(key, ca, client_certificate)) as (connection, described):
-            found = await Description.add_topics(JetStream(connection), asked)
-            away = await _known_by_all(connection, described.brokers, topic, found.known_topics[topic])
-            return found.known_topics[topic], away
+            known = (await Description.add_topics(JetStream(connection), asked)).known_topics[topic]
+            away = await _all_follow(
+                connection, described.brokers, lambda one: known.items() <= one.topics.get(topic, {}).items()
+            )
+            return known, away
 
     found, away = asyncio.run(run())
     if as_json:
         print_json({"topic": topic, "attributes": found, "away": away})
         return
     print(f"{topic} has {', '.join(f'{name}:{kind}' for name, kind in found.items())}")
+    if away:
+        print(f"not running, and told when they start: {', '.join(away)}")
+
+
+@topics.command("place")
+@reported
+def place(
+    topic: Annotated[str, typer.Argument(help="A topic that there is.")],
+    placement: Annotated[str, typer.Argument(help="late, early, adaptive, selective or coordinated.")],
+    server: ServerOption,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change where the aggregates of a topic are computed, while the overlay runs. Values stay the same.
+
+    Returns once every broker that runs has changed; the others will when they start.
+    """
+    from catchment.transport.description import Description
+    from catchment.transport.jetstream import JetStream
+
+    async def run() -> list[str]:
+        async with connected(server, credentials_of(key, ca, client_certificate)) as (connection, described):
+            await Description.place(JetStream(connection), topic, placement)
+            return await _all_follow(connection, described.brokers, lambda one: one.placements.get(topic) == placement)
+
+    away = asyncio.run(run())
+    if as_json:
+        print_json({"topic": topic, "placement": placement, "away": away})
+        return
+    print(f"{topic} is placed {placement}")
     if away:
         print(f"not running, and told when they start: {', '.join(away)}")
 
@@ -110,24 +144,21 @@ def attributes_of(given: list[str]) -> dict[str, str]:
     return found
 
 
-async def _known_by_all(
-    connection: Connection, brokers: list[str], topic: str, attributes: Mapping[str, str]
+async def _all_follow(
+    connection: Connection, brokers: list[str], follows: Callable[[BrokerFigures], bool]
 ) -> list[str]:
-    """Wait until all brokers know a topic with these attributes; those that do not run."""
+    """Wait until all brokers have taken in a change; those that do not run."""
     from catchment.transport.status import figures_of
 
-    def knows(figures: BrokerFigures) -> bool:
-        return attributes.items() <= figures.topics.get(topic, {}).items()
-
-    until_s = time.monotonic() + KNOWN_S
+    until_s = time.monotonic() + FOLLOW_S
     while True:
         found = await figures_of(connection, brokers)
-        unaware = [name for name, one in found.items() if one is not None and not knows(one)]
-        if not unaware:
+        behind = [name for name, one in found.items() if one is not None and not follows(one)]
+        if not behind:
             return [name for name, one in found.items() if one is None]
         if time.monotonic() > until_s:
-            raise ConfigurationError(
-                f"{', '.join(unaware)} run, and do not know topic {topic!r} as it is now after {KNOWN_S:g} seconds; it "
-                "is stored, and they take it in once they have handled their inputs"
+            raise TransportError(
+                f"{', '.join(behind)} run, and have not taken in the change within {FOLLOW_S:g} seconds; it is stored, "
+                "and they will once they have handled their inputs"
             )
         await asyncio.sleep(LOOK_S)

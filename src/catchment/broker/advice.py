@@ -158,6 +158,11 @@ class At:
         return self._here.schemas
 
     @property
+    def placements(self) -> Mapping[str, str]:
+        """The placements of topics that were given one while the broker ran."""
+        return self._here.placements
+
+    @property
     def clients(self) -> tuple[str, ...]:
         """The clients of this broker, also those that are parked; an advice that is one is named `@` and its name."""
         return tuple(sorted(self._here.clients))
@@ -438,6 +443,9 @@ class Advice:
 
     def on_topic_added(self, at: At, topic: str, schema: Schema) -> None:
         """There is another topic, or a topic has more attributes than before."""
+
+    def on_topic_placed(self, at: At, topic: str, placement: str) -> None:
+        """A topic shall have another placement from now on. A CatchmentError refuses it, with its text."""
 
     def on_settled(self, at: At) -> None:
         """All neighbours were told what an input led to; called once for each input in which it said `at.settle()`."""

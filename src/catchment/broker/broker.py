@@ -141,6 +141,8 @@ class Broker:
         self.clients: set[str] = set()
         self.schemas = dict(settings.schemas)
         """All topics that are known; changed by `topics.py` alone."""
+        self.placements: dict[str, str] = {}
+        """Of topics whose placement was changed while the broker ran."""
         self.topics: dict[str, Routes] = {}
         self.subscribed: dict[tuple[str, str], KnownSubscription] = {}
         self.confirmations = Confirmations(self.neighbours)

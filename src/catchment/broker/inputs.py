@@ -36,6 +36,7 @@ __all__ = [
     "Room",
     "Send",
     "Step",
+    "TopicPlaced",
     "TopicsAdded",
     "Traffic",
     "Woken",
@@ -132,6 +133,13 @@ class TopicsAdded(_Item, frozen=True):
     topics: dict[str, dict[str, str]]
 
 
+class TopicPlaced(_Item, frozen=True):
+    """Where aggregates of a topic are computed from now on: the name of a placement."""
+
+    topic: str
+    placement: str
+
+
 class AdviceAttached(_Item, frozen=True):
     """An advice of the broker's catalogue shall be attached, behind those that are there."""
 
@@ -165,6 +173,7 @@ Item = (
     | Room
     | Rights
     | TopicsAdded
+    | TopicPlaced
     | AdviceAttached
     | AdviceRemoved
     | Replied

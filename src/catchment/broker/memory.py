@@ -86,6 +86,7 @@ def freeze(broker: Broker) -> Snapshot:
         "is full": broker.is_full,
         "rights": _saved_rights(broker),
         "schemas": plain(broker.schemas),
+        "placements": dict(broker.placements),
         "counters": dict(broker.counters),
         "peers": {name: peer.saved() for name, peer in broker.peers.items()},
         "recorded": broker.history.sent,
@@ -127,6 +128,7 @@ def restored(
         broker.rights = {owner: Allowed(*map(_topics, both)) for owner, both in saved["rights"].items()}
     for topic, attributes in saved["schemas"].items():
         broker.schemas[topic] = Schema(attributes)
+    broker.placements = dict(saved["placements"])
     broker.counters = Counter(saved["counters"])
     broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
     broker.history.sent = saved["recorded"]

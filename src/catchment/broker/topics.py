@@ -5,6 +5,7 @@ Rule 1: a topic is never removed, and an attribute keeps its type. So whatever w
 Rule 2: a broker tells its neighbours of an addition before anything else that uses it, and links keep their order: no
         broker hears an advertisement, a demand or an event of something that its neighbour has not told it.
 Rule 3: a broker accepts from its clients what it knows itself. It need not wait for brokers further on, by rule 2.
+Rule 4: which placement a topic has is remembered here, and judged by the advice that aggregates.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from catchment.broker import messages as m
-from catchment.broker.inputs import TAKEN, Outcome, TopicsAdded
+from catchment.broker.inputs import TAKEN, Outcome, TopicPlaced, TopicsAdded
 from catchment.broker.limits import require_name
-from catchment.model.errors import SchemaError
+from catchment.model.errors import ConfigurationError, SchemaError
 from catchment.model.schema import RESERVED_COLUMNS, Schema, Type
 
 if TYPE_CHECKING:
@@ -113,4 +114,14 @@ def _added(broker: Broker, item: TopicsAdded) -> Outcome:
     return TAKEN
 
 
-HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {TopicsAdded: _added}
+def _placed(broker: Broker, item: TopicPlaced) -> Outcome:
+    if item.topic not in broker.schemas:
+        raise ConfigurationError(f"unknown topic {item.topic!r}; known are {', '.join(sorted(broker.schemas))}")
+    if broker.placements.get(item.topic) == item.placement:
+        return Outcome("repeated")
+    broker.weaver.happened("on_topic_placed", item.topic, item.placement)
+    broker.placements[item.topic] = item.placement
+    return TAKEN
+
+
+HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {TopicsAdded: _added, TopicPlaced: _placed}

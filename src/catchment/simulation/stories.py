@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -17,7 +17,7 @@ from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.hosting import Limits
 from catchment.model.schema import Schema, Type
-from catchment.overlay.placement import ONLINE
+from catchment.overlay.placement import ONLINE, exchangeable
 from catchment.simulation.checking import (
     Bounds,
     check_answers,
@@ -146,7 +146,7 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
         watch=bounds,
     )
     witnessed.world = world
-    teller = _Teller(world, random)
+    teller = _Teller(world, random, exchangeable(aggregating.placement))
     for _ in range(steps):
         teller.step()
         if random.random() < 0.6:
@@ -164,8 +164,8 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
 
 
 class _Teller:
-    def __init__(self, world: World, random: Random) -> None:
-        self._world, self._random = world, random
+    def __init__(self, world: World, random: Random, placements: Sequence[str]) -> None:
+        self._world, self._random, self._placements = world, random, placements
         self._number = 0
         self._behind_us = random.choice([None, 0, 40_000])
         """How old events may be when they are published; None is that brokers say when they came."""
@@ -182,6 +182,7 @@ class _Teller:
             self._burst: 3,
             self._post: 8,
             self._add_topics: 2,
+            self._place: 3,
             self._park: 1,
             self._starve: 1,
         }
@@ -230,6 +231,13 @@ class _Teller:
         added, names = self._random.choice(sorted(ADDED)), list(self._world.overlay.brokers)
         told = self._random.choice([1, len(names)])
         self._world.add_topics(self._random.sample(names, told), {added: ADDED[added]})
+
+    def _place(self, client: Client, topic: str) -> None:
+        """Tell some brokers, in any order, of another placement of a topic; the others stay with theirs."""
+        names = list(self._world.overlay.brokers)
+        some = self._random.sample(names, self._random.randint(1, len(names)))
+        if topic in SCHEMAS:
+            self._world.place(some, topic, self._random.choice(self._placements))
 
     def _unsubscribe(self, client: Client, topic: str) -> None:
         if client.wishes:

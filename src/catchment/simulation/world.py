@@ -32,6 +32,7 @@ from catchment.broker.inputs import (
     Replied,
     Resumed,
     Step,
+    TopicPlaced,
     TopicsAdded,
     Woken,
 )
@@ -199,6 +200,12 @@ class World:
         for broker in brokers:
             self._note(f"{broker} is told of {topics}")
             self._store(self.nodes[broker], TopicsAdded({topic: dict(of) for topic, of in topics.items()}))
+
+    def place(self, brokers: Iterable[str], topic: str, placement: str) -> None:
+        """Tell some brokers which placement a topic has from now on."""
+        for broker in brokers:
+            self._note(f"{broker} is told to place {topic} {placement}")
+            self._store(self.nodes[broker], TopicPlaced(topic, placement))
 
     def _ask(self, client: Client, kind: type, *fields: object) -> None:
         now_us = self.timeline.now_us

@@ -1,8 +1,8 @@
 """What an overlay is, stored where its brokers and clients find it: brokers, links, topics, how they aggregate.
 
 Rule 1: an overlay has one description. A broker that was told another one does not start.
-Rule 2: topics are only ever added, by test-and-set. All brokers begin with the first ones; the others reach each as an
-        input, so that a broker that goes over its inputs again knows at each what it knew then.
+Rule 2: topics are only ever added, and placements changed, by test-and-set. All brokers begin with the first ones; what
+        is changed reaches each as an input, so that one that goes over its inputs again knows what it knew then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from catchment.broker.topics import PlainTopics, extended, plain
 from catchment.model.errors import UNREADABLE, ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
-from catchment.overlay.placement import MESSAGES, Cost
+from catchment.overlay.placement import MESSAGES, Cost, exchangeable
 from catchment.transport.buckets import Bucket
 from catchment.transport.context import CLIENT_LEASE_US, CLIENT_RETENTION_US, LiveOptions
 from catchment.transport.history import Kept
@@ -45,6 +45,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     added: dict[str, dict[str, str]] = {}
     """Topics and attributes that were added since."""
     placement: str = "early"
+    """Of topics that were not given another one."""
+    placements: dict[str, str] = {}
+    """By topic, those that were given while the overlay ran."""
     delivery: str = "final"
     lateness_us: int = 0
     idle_after_us: int = 10_000_000
@@ -166,6 +169,25 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
         return await _changed(streams, grown)
 
+    @classmethod
+    async def place(cls, streams: JetStream, topic: str, placement: str) -> Description:
+        """Give a topic of the description that is there another placement; the one that is there then."""
+
+        def placed(there: Description | None) -> Description:
+            return _required(there)._with_placement(topic, placement)
+
+        return await _changed(streams, placed)
+
+    def _with_placement(self, topic: str, placement: str) -> Description:
+        if topic not in self.schemas:
+            raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(self.schemas))}")
+        accepted = exchangeable(self.placement)
+        if placement not in accepted:
+            raise ConfigurationError(
+                f"placement is {placement!r}; accepted while this overlay runs are {', '.join(accepted)}"
+            )
+        return msgspec.structs.replace(self, placements={**self.placements, topic: placement})
+
     def _joined_by(self, other: Description) -> Description:
         """This description with the topics of another one that says the same of all else."""
         for name in self.__struct_fields__:
@@ -202,7 +224,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-_GROWING = ("topics", "added")
+_GROWING = ("topics", "added", "placements")
 
 
 def _required(found: Description | None) -> Description:

@@ -81,6 +81,8 @@ class BrokerFigures(msgspec.Struct, kw_only=True):
     counters: dict[str, int] = {}
     """What a broker should not meet."""
     topics: dict[str, dict[str, str]] = {}
+    placements: dict[str, str] = {}
+    """Of topics that were given one while the broker ran."""
 
     @property
     def problem(self) -> str:
@@ -195,4 +197,4 @@ def _look(broker: Broker, found: BrokerFigures) -> None:
     found.clients_here, found.clients_parked = len(broker.clients) - parked, parked
     found.subscriptions, found.has_room = len(broker.subscribed), broker.has_room
     found.tables, found.counters = broker.table_sizes(), dict(broker.counters)
-    found.topics = plain(broker.schemas)
+    found.topics, found.placements = plain(broker.schemas), dict(broker.placements)

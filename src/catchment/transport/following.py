@@ -1,4 +1,4 @@
-"""A broker's process hands its broker what is added to the overlay while it runs, as inputs.
+"""A broker's process hands its broker what operators change about the overlay while it runs, as inputs.
 
 Rule 1: only what is stored counts. A description that lost against another one's test-and-set is never heard of.
 Rule 2: a process that starts hands over what its broker does not know yet, before any client may come.
@@ -8,9 +8,9 @@ Rule 3: a description that cannot be read changes nothing.
 from __future__ import annotations
 
 from catchment.broker.broker import Broker
-from catchment.broker.inputs import TopicsAdded
+from catchment.broker.inputs import TopicPlaced, TopicsAdded
 from catchment.broker.topics import extended, plain
-from catchment.model.errors import CatchmentError, TransportError
+from catchment.model.errors import CatchmentError
 from catchment.transport.buckets import Bucket
 from catchment.transport.context import LifeContext
 from catchment.transport.description import BUCKET, KEY, Description
@@ -27,9 +27,12 @@ class Following:
         self._context, self._notices = context, notices
         self._bucket = Bucket(context.streams, BUCKET)
         self._reader: Reader | None = None
+        self._placements: dict[str, str] = {}
+        """What the broker knows, or will when it has handled what is noted."""
 
     async def start(self, broker: Broker) -> None:
         """Store what the broker does not know, and go on with what is changed from now on."""
+        self._placements = dict(broker.placements)
         await self._bucket.create()
         entry = await self._bucket.read(KEY)
         if entry.value is not None:
@@ -50,9 +53,14 @@ class Following:
 
     def _note(self, data: bytes, broker: Broker) -> None:
         try:
-            news = extended(broker.schemas, Description.from_bytes(data).known_topics)
-        except (CatchmentError, TransportError) as error:
+            description = Description.from_bytes(data)
+            news = extended(broker.schemas, description.known_topics)
+        except CatchmentError as error:
             self._context.report("changes no topics", "warning", reason=str(error))
             return
         if news:
             self._notices.note(TopicsAdded(plain(news)))
+        for topic, placement in sorted(description.placements.items()):
+            if self._placements.get(topic) != placement:
+                self._placements[topic] = placement
+                self._notices.note(TopicPlaced(topic, placement))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -31,10 +32,11 @@ from catchment.broker.aggregation.topic import Topic
 from catchment.broker.demands import AskedQuestion, Demand
 from catchment.broker.peers import HERE
 from catchment.broker.routing import Before, Matched
-from catchment.model.errors import SubscriptionError
+from catchment.model.errors import ConfigurationError, SubscriptionError
 from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
 from catchment.model.subscription import Query
+from catchment.overlay.placement import exchangeable
 from catchment.stages import CELL_BYTES, SeriesName, state_bytes_max
 
 __all__ = ["Aggregation"]
@@ -55,8 +57,23 @@ class Aggregation(Advice):
 
     def _topic(self, at: At, name: str) -> Topic:
         if name not in self._topics:
-            self._topics[name] = Topic(name, at.schemas[name], self._options, at.broker, at.neighbours)
+            self._topics[name] = Topic(
+                name, at.schemas[name], self._placed(at.placements.get(name)), at.broker, at.neighbours
+            )
         return self._topics[name]
+
+    def _placed(self, placement: str | None) -> AggregationOptions:
+        """How a topic is aggregated that has been given a placement, if it has."""
+        return self._options if placement is None else replace(self._options, placement=placement)
+
+    def on_topic_placed(self, at: At, topic: str, placement: str) -> None:
+        accepted = exchangeable(self._options.placement)
+        if placement not in accepted:
+            raise ConfigurationError(
+                f"placement is {placement!r}; accepted while this overlay runs are {', '.join(accepted)}"
+            )
+        if topic in self._topics:
+            self._topics[topic].place(self._placed(placement).strategy())
 
     def on_topic_added(self, at: At, topic: str, schema: Schema) -> None:
         if topic in self._topics:

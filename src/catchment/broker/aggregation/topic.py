@@ -31,6 +31,7 @@ from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
+from catchment.overlay.placement import Strategy
 from catchment.stages import ByCode, misfits, partials_from_bytes, partials_to_bytes
 
 __all__ = ["Topic"]
@@ -75,6 +76,18 @@ class Topic:
         for place in (self.edge, *self.outlets.values()):
             self._before_change(place)
         self.questions.extend(schema)
+
+    def place(self, strategy: Strategy) -> None:
+        """Let another placement of the same grain decide from now on.
+
+        That is sound at any moment, and brokers may change one after the other: each decision is about publications
+        that are before one link, marks say on a publication which questions have it in a partial, and a partial says
+        what it is of. So a window may have some of its publications in partials and get others as they are, as it does
+        with placements that learn.
+        """
+        if self.deciding is not None and self.crossing is not None:
+            self.crossing.tell_placement()
+            self.deciding = self.crossing.deciding = self.deciding.under(strategy)
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
