@@ -179,7 +179,7 @@ class _Teller:
             self._subscribe: 10,
             self._unsubscribe: 4,
             self._publish: 20,
-            self._burst: 3,
+            self._burst: 5,
             self._post: 8,
             self._add_topics: 2,
             self._place: 3,
