@@ -213,9 +213,9 @@ def test_a_placement_is_changed_at_once_refused_by_name_and_remembered() -> None
     assert desk.outcome(TopicPlaced("traffic", "late")) == TAKEN
     assert desk.outcome(TopicPlaced("traffic", "late")).kind == "repeated"
     assert desk.outcome(TopicPlaced("weather", "late")).reason == "unknown topic 'weather'; known are stock, traffic"
-    for given in ("cover", "optimal", "everywhere"):
+    for given in ("optimal", "everywhere"):
         outcome = desk.outcome(TopicPlaced("traffic", given))
-        assert outcome.reason.startswith(f"placement is '{given}'; accepted while this overlay runs are late, early")
+        assert outcome.reason.startswith(f"placement is '{given}'; accepted are late, early, adaptive")
     assert desk.broker.placements == {"traffic": "late"}
     again = restored(freeze(desk.broker).pieces(), Settings(schemas=SCHEMAS), [Aggregating()])
     assert placed_at(desk.broker) == placed_at(again) == "late"
@@ -245,3 +245,49 @@ def test_events_of_one_window_are_counted_once_whatever_decides_about_them() -> 
         "count(*)": 6.0,
         "sum(speed)": 111_111.0,
     }
+
+
+def test_a_subscription_is_asked_in_the_other_grain_before_it_is_dropped_in_the_first() -> None:
+    wire = Wire(LINE, [Aggregating])
+    wire.advertise("b1/p")
+    wire.run()
+    sql = "SELECT count(*), sum(speed) FROM traffic GROUP BY window(ts, '10 microseconds', '5 microseconds')"
+    wire.ask("b4/s", m.SubscribeTo, "s", sql)
+    wire.ask("b4/s", m.SubscribeTo, "same", sql)
+    wire.run()
+    for number in range(60):
+        if number in (12, 33, 41):
+            for broker in ("b4", "b2", "b3", "b1"):
+                wire.hand(broker, TopicPlaced("traffic", {12: "cover", 33: "late", 41: "cover"}[number]))
+        publish(wire, "b1/p", ts=at_us(number), speed=[1.0])
+        wire.run()
+    told = [row for one in wire.heard["b4/s"] if isinstance(one, m.Notified) for row in one.answers.to_pylist()]
+    starts = sorted((row["subscription"], row["output"], row["window_start"]) for row in told)
+    assert starts == sorted(
+        (name, output, at)
+        for name in ("s", "same")
+        for output in ("count(*)", "sum(speed)")
+        for at in at_us(*range(-5, 50, 5))
+    )
+    assert {row["value"] for row in told if row["window_start"] >= at_us(0)[0]} == {10.0}
+    subscribed = [line for line in wire.trace if line.startswith(("b4 -> b3 SUB", "b4 -> b3 UNSUB"))]
+    # Two questions, one that both share, the two again, and the one.
+    assert [line.split()[3] for line in subscribed] == [
+        "SUB",
+        "SUB",
+        "SUB",
+        "UNSUB",
+        "UNSUB",
+        "SUB",
+        "SUB",
+        "UNSUB",
+        "SUB",
+        "UNSUB",
+        "UNSUB",
+    ]
+    assert all(not broker.counters and not broker.failures for broker in wire.brokers.values())
+    wire.unsubscribe("b4/s", "s")
+    wire.unsubscribe("b4/s", "same")
+    wire.unadvertise("b1/p")
+    wire.run()
+    assert all(routes.is_empty for broker in wire.brokers.values() for routes in broker.topics.values())

@@ -102,7 +102,7 @@ def add(
 @reported
 def place(
     topic: Annotated[str, typer.Argument(help="A topic that there is.")],
-    placement: Annotated[str, typer.Argument(help="late, early, adaptive, selective or coordinated.")],
+    placement: Annotated[str, typer.Argument(help="late, early, adaptive, selective, coordinated or cover.")],
     server: ServerOption,
     key: KeyOption = None,
     ca: CaOption = None,

@@ -275,6 +275,16 @@ class At:
         """Take a subscription of its own back."""
         return self._ask(m.UnsubscribeFrom, name)
 
+    def let_go(self, client: str, name: str) -> None:
+        """Demand no more what a subscription of a client demands: this advice answers it by other means."""
+        self._require_client(client)
+
+        def act() -> None:
+            if (client, name) in self._here.subscribed:
+                self._here.let_go(client, name)
+
+        self.asked.append(act)
+
     def publish(self, topic: str, events: pa.RecordBatch) -> int:
         """Publish events of a topic that it advertises."""
         return self._ask(m.PublishEvents, topic, events)

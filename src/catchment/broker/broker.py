@@ -528,6 +528,13 @@ class Broker:
     def remove_subscription(self, topic: str, demand: Demand, client: str, name: str) -> None:
         self.update_neighbours(topic, [self.weaver.call("sub_del", topic, demand, client, own={"name": name})])
 
+    def let_go(self, client: str, name: str) -> None:
+        """Demand no more what a subscription demands that is there."""
+        topic = self.subscribed[client, name].topic
+        known = self.routes(topic).subscriptions.get((client, name))
+        if known is not None:
+            self.remove_subscription(topic, known[0], client, name)
+
     def start_advertising(self, topic: str, peer: str) -> None:
         if peer in self.routes(topic).advertisers:
             return

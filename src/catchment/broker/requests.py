@@ -85,7 +85,8 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
     def act() -> None:
         if (client, message.name) in broker.subscribed:
             raise ConfigurationError(f"subscription {message.name!r} is already there; accepted is another name")
-        broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
+        if not client.startswith(OWN):
+            broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
         query = Subscription(message.name, broker.name, sql=message.sql).within(broker.schemas)

@@ -17,7 +17,7 @@ from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.hosting import Limits
 from catchment.model.schema import Schema, Type
-from catchment.overlay.placement import ONLINE, exchangeable
+from catchment.overlay.placement import ONLINE
 from catchment.simulation.checking import (
     Bounds,
     check_answers,
@@ -146,7 +146,7 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
         watch=bounds,
     )
     witnessed.world = world
-    teller = _Teller(world, random, exchangeable(aggregating.placement))
+    teller = _Teller(world, random, ONLINE)
     for _ in range(steps):
         teller.step()
         if random.random() < 0.6:

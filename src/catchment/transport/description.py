@@ -22,7 +22,7 @@ from catchment.broker.topics import PlainTopics, extended, plain
 from catchment.model.errors import UNREADABLE, ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
-from catchment.overlay.placement import MESSAGES, Cost, exchangeable
+from catchment.overlay.placement import MESSAGES, ONLINE, Cost
 from catchment.transport.buckets import Bucket
 from catchment.transport.context import CLIENT_LEASE_US, CLIENT_RETENTION_US, LiveOptions
 from catchment.transport.history import Kept
@@ -181,11 +181,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     def _with_placement(self, topic: str, placement: str) -> Description:
         if topic not in self.schemas:
             raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(self.schemas))}")
-        accepted = exchangeable(self.placement)
-        if placement not in accepted:
-            raise ConfigurationError(
-                f"placement is {placement!r}; accepted while this overlay runs are {', '.join(accepted)}"
-            )
+        if placement not in ONLINE:
+            raise ConfigurationError(f"placement is {placement!r}; accepted are {', '.join(ONLINE)}")
         return msgspec.structs.replace(self, placements={**self.placements, topic: placement})
 
     def _joined_by(self, other: Description) -> Description:

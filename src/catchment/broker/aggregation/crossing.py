@@ -79,15 +79,22 @@ class _Seen:
 class Crossing:
     """One topic's links, and the placement that is asked about each."""
 
-    def __init__(self, topic: str, questions: Questions, outlets: Mapping[str, Outlet], deciding: Deciding) -> None:
-        self._topic, self._questions = topic, questions
+    def __init__(
+        self, topic: str, key: str, questions: Questions, outlets: Mapping[str, Outlet], deciding: Deciding
+    ) -> None:
+        self._topic, self._key, self._questions = topic, key, questions
         self._outlets, self.deciding = outlets, deciding
         self.held = {side: HeldBack() for side in outlets}
         self._unheard: list[_Seen] = []
         """What was decided since the last sample, and the placement has not heard of."""
 
-    def offer(self, at: At, arrived: Arrived, regular: Matched, upstream: str) -> tuple[Matched, dict[str, Bools]]:
-        """Where publications go as they are, and with which marks; and by side, which pairs were absorbed."""
+    def offer(
+        self, at: At, arrived: Arrived, regular: Matched, upstream: str, more: Mapping[str, Marks]
+    ) -> tuple[Matched, dict[str, Bools]]:
+        """Where publications go as they are, and with which marks; and by side, which pairs were absorbed.
+
+        `more` are marks by side of what was absorbed there for others.
+        """
         sides = [side for side in self._outlets if side != upstream]
         must = {side: regular.neighbours.get(side, _NO_ROWS) for side in sides}
         mine = {side: self._questions.at_side(side)[arrived.pairs.numbers] for side in sides}
@@ -96,7 +103,7 @@ class Crossing:
         wanted = [side for side in sides if mine[side].any()]
         if self.deciding.placement.holds:
             for side in wanted:
-                crossing[side] = self._hold_back(side, arrived, mine[side], must[side])
+                crossing[side] = self._hold_back(side, arrived, mine[side], must[side], more.get(side))
         else:
             if wanted:
                 seen = _Seen(arrived.pairs, arrived.times_us, {side: (mine[side], must[side]) for side in wanted})
@@ -107,17 +114,19 @@ class Crossing:
                     crossing[side] = np.union1d(must[side], raw)
         onwards = Matched(clients=regular.clients)
         for side in sides:
-            self._let_cross(onwards, side, arrived, crossing[side], absorbed[side])
+            self._let_cross(onwards, side, arrived, crossing[side], absorbed[side], more.get(side))
             if absorbed[side].any():
                 self._put_in(at, side, arrived, absorbed[side])
         return onwards, absorbed
 
-    def _let_cross(self, onwards: Matched, side: str, arrived: Arrived, rows: Ints, absorbed: Bools) -> None:
+    def _let_cross(
+        self, onwards: Matched, side: str, arrived: Arrived, rows: Ints, absorbed: Bools, more: Marks | None
+    ) -> None:
         if not len(rows):
             return
         onwards.neighbours[side] = rows
         pairs = arrived.pairs
-        marks = arrived.marks
+        marks = arrived.marks if more is None else arrived.marks.more(more.rows, more.questions)
         if absorbed.any():
             marks = marks.more(pairs.rows[absorbed], self._questions.tables.ids[pairs.numbers[absorbed]])
         columns = marks.taken(rows).columns(len(rows))
@@ -212,11 +221,11 @@ class Crossing:
     def coordinate(self, at: At) -> None:
         """Send neighbours the series whose number of links has changed."""
         for side, news in self.deciding.news(self._questions.by_id).items():
-            at.tell(side, ["ahead", self._topic, news])
+            at.tell(side, ["ahead", self._key, news])
 
     # -- when a stride has ended --------------------------------------------------------------------------------------
 
-    def _hold_back(self, side: str, arrived: Arrived, mine: Bools, must: Ints) -> Ints:
+    def _hold_back(self, side: str, arrived: Arrived, mine: Bools, must: Ints, more: Marks | None) -> Ints:
         """Let wait what may; what a regular subscription wants goes at once, and so does what must be collected."""
         pairs = arrived.pairs.where(mine)
         at_once = np.zeros(arrived.events.num_rows, np.bool_)
@@ -224,10 +233,10 @@ class Crossing:
         at_once[must] = True
         waits = ~at_once[pairs.rows]
         if waits.any():
-            self._hold(side, arrived, np.flatnonzero(mine)[waits])
+            self._hold(side, arrived, np.flatnonzero(mine)[waits], more)
         return np.flatnonzero(at_once)
 
-    def _hold(self, side: str, arrived: Arrived, chosen: Ints) -> None:
+    def _hold(self, side: str, arrived: Arrived, chosen: Ints, more: Marks | None) -> None:
         pairs, count = arrived.pairs, arrived.events.num_rows
         ends_us = np.full(count, np.iinfo(np.int64).max)
         np.minimum.at(ends_us, pairs.rows[chosen], arrived.ends_us[chosen])
@@ -240,7 +249,9 @@ class Crossing:
             Pairs(arrived.events, pairs.rows[chosen], pairs.numbers[chosen]),
             since_us,
             ends_us,
-            Marks(arrived.marks.rows, arrived.marks.questions),
+            Marks(arrived.marks.rows, arrived.marks.questions)
+            if more is None
+            else Marks(arrived.marks.rows, arrived.marks.questions).more(more.rows, more.questions),
         )
         self.held[side].add(whole.taken(rising(pairs.rows[chosen], count)))
 

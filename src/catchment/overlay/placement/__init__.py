@@ -8,7 +8,6 @@ from catchment.overlay.placement.choosing import (
     Chosen,
     PlacementName,
     Strategy,
-    exchangeable,
 )
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import Fold
@@ -45,7 +44,6 @@ __all__ = [
     "Shares",
     "Strategy",
     "each_link",
-    "exchangeable",
     "lower_bound",
     "minimum_cover",
 ]

@@ -16,7 +16,7 @@ from catchment.overlay.placement.series import Lots, Series
 from catchment.overlay.placement.strategies import Cover, Early, Late
 from catchment.overlay.trees import Tree
 
-__all__ = ["ONLINE", "OPTIMAL", "PLACEMENTS", "Chosen", "PlacementName", "Strategy", "exchangeable"]
+__all__ = ["ONLINE", "OPTIMAL", "PLACEMENTS", "Chosen", "PlacementName", "Strategy"]
 
 PlacementName = Literal["late", "early", "adaptive", "selective", "coordinated", "cover", "optimal"]
 PLACEMENTS: tuple[PlacementName, ...] = get_args(PlacementName)
@@ -75,12 +75,6 @@ class Strategy:
         placement = self.make(tree, series)
         fold = Fold(tree, placement, series).run(cells)
         return Carried(fold.publications, fold.partials, fold.forced, placement.transitions)
-
-
-def exchangeable(placement: Chosen | str) -> tuple[str, ...]:
-    """The placements that brokers may change to from one while they run: those whose partials are for the same."""
-    grain = Strategy(placement).grain
-    return tuple(name for name in ONLINE if _OURS[name].grain == grain)
 
 
 def _require(given: object, accepted: Sequence[str]) -> None:

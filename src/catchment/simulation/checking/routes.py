@@ -48,15 +48,14 @@ def check_routes(world: World) -> Iterator[str]:
 
 def _compare_questions(who: str, known: list[AskedQuestion], wanted: list[AskedQuestion]) -> Iterator[str]:
     """Shared questions are known once, with all parts that anyone asks for; others once for each subscription."""
-    if any(one.subscription for one in known):
-        if len({one.subscription for one in known}) < len(known):
-            yield f"{who}: a subscription is known twice"
-        expected = Counter(wanted)
-    else:
-        parts: dict[AskedQuestion, set[Part]] = {}
-        for one in wanted:
-            parts.setdefault(one.question, set()).update(one.parts)
-        expected = Counter(question.with_parts(of) for question, of in parts.items())
+    own = [one for one in known if one.subscription]
+    if len({one.subscription for one in own}) < len(own):
+        yield f"{who}: a subscription is known twice"
+    asked_apart = Counter(replace(one, subscription="") for one in own)
+    parts: dict[AskedQuestion, set[Part]] = {}
+    for one in (Counter(wanted) - asked_apart).elements():
+        parts.setdefault(one.question, set()).update(one.parts)
+    expected = (Counter(wanted) & asked_apart) + Counter(question.with_parts(of) for question, of in parts.items())
     found = Counter(replace(one, subscription="") for one in known)
     for one in (expected - found).elements():
         yield f"{who}: not known is [{one}]"
