@@ -23,6 +23,8 @@ from catchment.broker.inputs import (
     Received,
     Replied,
     Resumed,
+    TopicPlaced,
+    TopicsAdded,
     Woken,
 )
 from catchment.broker.memory import freeze, restored
@@ -537,6 +539,8 @@ def test_an_advice_that_raises_in_any_moment_is_reported_and_the_broker_goes_on(
     assert wire.delivered("b2/p", "all") == ["b2/1", "b2/2"]
     wire.hand("b2", Replied(StoreReply(1, b"\x01", 1)))
     assert wire.hand("b2", Posted("traffic", b"{}")).kind == "refused"
+    assert wire.hand("b2", TopicsAdded({"weather": {"rain": "float"}})) == TAKEN
+    assert wire.hand("b2", TopicPlaced("weather", "late")) == TAKEN
     wire.hand("b2", Attached("b2/q"))
     for item in (Parked("b2/q"), Resumed("b2/q", 2), Detached("b2/q"), AdviceRemoved("broken")):
         assert wire.hand("b2", item) == TAKEN

@@ -40,7 +40,7 @@ def test_a_broker_survives_arbitrary_frames(said: list[tuple[str, list[Any], int
 
 
 def aggregating(name: str, *neighbours: str) -> Broker:
-    return Broker(name, neighbours, Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())])
+    return Broker(name, neighbours, Settings(schemas=SCHEMAS), [Aggregation(AggregationOptions())])
 
 
 def test_events_that_do_not_fit_their_topic_are_counted_and_go_nowhere() -> None:

@@ -330,7 +330,7 @@ def test_a_filter_under_a_number_that_is_taken_replaces_the_one_before() -> None
 
 
 def test_aggregation_that_was_removed_and_attached_again_answers_again() -> None:
-    catalogue = {"aggregation": lambda: Aggregation(SCHEMAS, AggregationOptions())}
+    catalogue = {"aggregation": lambda: Aggregation(AggregationOptions())}
     desk, client = Desk(Broker("b1", [], SETTINGS, catalogue=catalogue)), Voice("c")
     heard = client.hears(
         desk.hand(AdviceAttached("aggregation"), Attached("c"), client.says(m.AdvertiseTopic(1, "traffic")))

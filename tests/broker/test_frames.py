@@ -33,6 +33,7 @@ from catchment.broker.messages import (
     RoomChanged,
     Subscribed,
     SubscribeTo,
+    TopicAdded,
     Unadvertised,
     UnadvertiseTopic,
     UnsubscribeFrom,
@@ -102,6 +103,7 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(Refused, NUMBERS, NAMES),
     st.builds(Delivered.of, NAMES, batches(), st.dictionaries(NAMES, ROWS, max_size=2)),
     st.builds(Dropped, NUMBERS),
+    st.builds(TopicAdded, NAMES, st.dictionaries(NAMES, NAMES, max_size=3)),
     st.builds(Advertised, NAMES, NUMBERS, EXTRAS),
     st.builds(Unadvertised, NAMES, NUMBERS, EXTRAS),
     st.builds(Subscribed, NAMES, NUMBERS, st.tuples(FILTERS), st.tuples(FILTERS), EXTRAS),
@@ -115,7 +117,7 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
 
 
 def test_every_kind_of_message_is_drawn() -> None:
-    assert len(get_args(Message)) == 21
+    assert len(get_args(Message)) == 22
 
 
 def encode(*messages: Message, sender: str = "b1", after: int = 0, writer: FrameWriter | None = None) -> bytes:

@@ -31,7 +31,7 @@ def times(*times_us: int) -> pa.Array:
 
 def publisher(*, sql: str = EVERYTHING, neighbours: tuple[str, ...] = ()) -> tuple[Desk, Voice]:
     """A broker with a client that advertises and subscribes."""
-    advice: list[Advice] = [Aggregation(SCHEMAS, AggregationOptions())]
+    advice: list[Advice] = [Aggregation(AggregationOptions())]
     desk, client = Desk(Broker("b1", neighbours, SETTINGS, advice)), Voice("c")
     step = desk.hand(Attached("c"), client.says(m.AdvertiseTopic(1, "traffic"), m.SubscribeTo(2, "all", sql)))
     client.hears(step)
@@ -60,7 +60,7 @@ def test_ids_that_are_no_texts_are_refused(ids: pa.Array) -> None:
 
 
 def test_late_events_are_told_in_several_messages_if_one_is_not_enough() -> None:
-    desk, session = Desk(Broker("b1", [], SETTINGS, [Aggregation(SCHEMAS, AggregationOptions())])), Session("c")
+    desk, session = Desk(Broker("b1", [], SETTINGS, [Aggregation(AggregationOptions())])), Session("c")
     desk.hand(Attached("c"))
     count, heard, frames = 120_000, [], 0
     late = batch(ts=times(*[1] * count))
@@ -229,7 +229,7 @@ def test_who_speaks_of_another_epoch_or_without_numbers_is_told_so() -> None:
     assert (answer.request, answer.reason) == (9, "a frame of 'c' is of epoch 2; accepted is 1")  # type: ignore[union-attr]
     numberless = client.says(m.RoomChanged(True)).data.replace(b"\xc3", b"\xc0")
     (answer,) = client.hears(desk.hand(Received(numberless)))
-    assert answer.request == m.UNREADABLE  # type: ignore[union-attr]
+    assert answer.request == m.UNNUMBERED  # type: ignore[union-attr]
     (answer,) = client.hears(desk.hand(Unreadable("c", "a frame is of version [1]; accepted is 2")))
     assert str(answer) == "refused #0: a frame is of version [1]; accepted is 2"
     assert desk.outcome(Unreadable("nobody", "nonsense")).kind == "refused"

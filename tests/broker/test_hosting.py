@@ -78,7 +78,7 @@ def aggregating(seed: int) -> AggregationOptions:
 
 
 def advice(how: AggregationOptions) -> list[Advice]:
-    return [Aggregation(SCHEMAS, how)]
+    return [Aggregation(how)]
 
 
 def new_broker(how: AggregationOptions) -> Broker:

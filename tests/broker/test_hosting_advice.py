@@ -89,7 +89,7 @@ class Busy(Advice):
 
 def advice() -> list[Advice]:
     options = AggregationOptions(placement="cover", delivery="revisions", idle_after_us=SECOND_US)
-    return [Aggregation(SCHEMAS, options)]
+    return [Aggregation(options)]
 
 
 CATALOGUE = {"busy": Busy}

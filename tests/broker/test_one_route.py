@@ -24,7 +24,7 @@ COUNT, SUM = (
 
 def brokers(placement: str, *advice: Any, overlay: Overlay = CHAIN) -> Wire:
     """Brokers that answer aggregates, with a publisher at b1."""
-    aggregation = partial(Aggregation, SCHEMAS, AggregationOptions(placement=placement))
+    aggregation = partial(Aggregation, AggregationOptions(placement=placement))
     wire = Wire(overlay, [*advice, aggregation])  # type: ignore[list-item]
     wire.advertise("b1/p")
     wire.run()

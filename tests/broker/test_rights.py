@@ -17,7 +17,7 @@ TABLE = {"ann": Allowed(("traffic",), ()), "bob": Allowed((), ("stock", "traffic
 
 
 def advice() -> list[Aggregation]:
-    return [Aggregation(SCHEMAS, AggregationOptions())]
+    return [Aggregation(AggregationOptions())]
 
 
 def desk() -> Desk:

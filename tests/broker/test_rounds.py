@@ -95,7 +95,7 @@ def test_its_name_belongs_to_it_alone() -> None:
 
 def test_time_that_a_client_or_an_advice_says_has_come_closes_windows() -> None:
     options = AggregationOptions(idle_after_us=2**60)
-    broker = Broker("b1", [], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, options), Obeying()])
+    broker = Broker("b1", [], Settings(schemas=SCHEMAS), [Aggregation(options), Obeying()])
     desk, client = Desk(broker), Voice("c")
     sql = "SELECT count(*) FROM traffic GROUP BY window(ts, '2 seconds', '2 seconds')"
     stamped = events(1.0, 2.0).append_column("ts", pa.array([5_000_000, 5_100_000], pa.timestamp("us", "UTC")))

@@ -78,7 +78,7 @@ class Conversation(Wire):
 
 
 def aggregation() -> Aggregation:
-    return Aggregation(SCHEMAS, AggregationOptions(placement="early"))
+    return Aggregation(AggregationOptions(placement="early"))
 
 
 @cache
@@ -197,7 +197,7 @@ def posts() -> list[bytes]:
 
 
 def take_post(data: bytes) -> None:
-    broker = Broker("b1", [], Settings(schemas=SCHEMAS), [Gateway(SCHEMAS)])
+    broker = Broker("b1", [], Settings(schemas=SCHEMAS), [Gateway()])
     step = Desk(broker).hand(Posted("traffic", data))
     assert not broker.failures, broker.failures
     assert not broker.input_failures, broker.input_failures

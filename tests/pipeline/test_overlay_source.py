@@ -24,12 +24,14 @@ from catchment.lab.progress import Steps
 from catchment.model.results import NOTIFICATION_SCHEMA
 from catchment.oracle import differences
 from catchment.pipeline.sources import FromOverlay, open_stream
+from catchment.transport.description import Description
 from catchment.transport.history import HistoryGoneError, Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import history_stream
 from catchment.transport.server import Server
+from catchment.transport.status import figures_of
 from catchment.transport.wire import open_connection
-from tests.transport.conftest import SCHEMAS, Live
+from tests.transport.conftest import SCHEMAS, Live, eventually
 from tests.transport.test_kills import SQL, events_of, wrong
 
 WEEK = Kept(keep_us=7 * 86_400_000_000)
@@ -56,6 +58,21 @@ def publish(overlay: Live, broker: str, some: list[dict[str, Any]], size: int = 
     with connect(overlay.url, broker=broker) as client:
         for begin in range(0, len(some), size):
             assert client.publish("traffic", some[begin : begin + size]).dropped == ()
+
+
+async def add_topics(overlay: Live, topics: dict[str, dict[str, str]]) -> None:
+    """Add to an overlay, and wait until all of its brokers know."""
+    connection = await open_connection(overlay.url, "test")
+    try:
+        known = (await Description.add_topics(JetStream(connection), topics)).known_topics
+
+        async def is_known() -> bool:
+            found = await figures_of(connection, overlay.brokers)
+            return all(one is not None and one.topics == known for one in found.values())
+
+        await eventually(is_known)
+    finally:
+        await connection.close()
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -85,12 +102,17 @@ def test_all_that_was_accepted_is_read_once_in_batches_of_the_size_that_is_asked
     frame = spark.readStream.format("catchment").option("server", overlay.url).option("maxRowsPerBatch", 40).load()
     for more in (0, 7):
         if more:
-            publish(overlay, "b2", rows(130, 130 + more))
+            asyncio.run(add_topics(overlay, {"traffic": {"lane": "int"}, "weather": {"rain": "float"}}))
+            publish(overlay, "b2", [{**row, "lane": 1} for row in rows(130, 130 + more)])
         query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c"))
         query.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
     assert sum(sizes) == 137
     assert len(sizes) >= 4
     assert max(sizes) <= 40
+    again = spark.read.format("catchment").option("server", overlay.url).load()
+    assert again.columns == [*batch.columns, "lane", "rain"]
+    assert again.where("lane = 1").count() == 7
+    assert again.where("lane IS NULL").count() == 130
 
 
 JOB = """

@@ -74,7 +74,7 @@ class Timed:
             overlay,
             Settings(schemas=SCHEMAS, **given),  # type: ignore[arg-type]
             options=Options(delay_us_min=self._delay_us, delay_us_max=self._delay_us),
-            make_advice=lambda: [Aggregation(SCHEMAS, options)],
+            make_advice=lambda: [Aggregation(options)],
             traces=True,
             describe=Describer(SCHEMAS),
             records=False,

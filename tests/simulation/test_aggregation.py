@@ -51,7 +51,7 @@ class Story:
 
     def __init__(self, placement: str = "early", options: Options = CALM, seed: int = 0, **how: Any) -> None:
         aggregating = AggregationOptions(placement=placement, **how)
-        make = lambda: [Aggregation(SCHEMAS, aggregating)]  # noqa: E731
+        make = lambda: [Aggregation(aggregating)]  # noqa: E731
         settings = Settings(schemas=SCHEMAS, meters=True)
         self.world = World(CHAIN, settings, seed=seed, options=options, make_advice=make)
         self.subscriber = self.world.client("b3", "s")
@@ -298,7 +298,7 @@ class Alone:
     """One broker, whose neighbour b2 advertises and says whatever it is told to."""
 
     def __init__(self) -> None:
-        self.broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())])
+        self.broker = Broker("b1", ["b2"], Settings(schemas=SCHEMAS), [Aggregation(AggregationOptions())])
         self._desk, self._neighbour = Desk(self.broker), Voice("b2")
         self._desk.hand(self._neighbour.says(m.Advertised("t", 1)))
 

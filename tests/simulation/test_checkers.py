@@ -159,7 +159,7 @@ SECONDS = "SELECT count(*) FROM stock GROUP BY window(ts, '1 second')"
 def counted_world(delivery: Any = "final") -> World:
     """A subscriber was told how many events three windows have: 1, 2 and 3."""
     options = AggregationOptions(placement="early", delivery=delivery, idle_after_us=SECOND_US)
-    make = lambda: [Aggregation(SCHEMAS, options)]  # noqa: E731
+    make = lambda: [Aggregation(options)]  # noqa: E731
     world = World(CHAIN, Settings(schemas=SCHEMAS), make_advice=make)
     publisher, subscriber = world.client("b1", "p"), world.client("b3", "s")
     world.advertise(publisher, "stock")
@@ -290,7 +290,7 @@ def test_nobody_crashes_who_could_not_come_back() -> None:
 @pytest.mark.parametrize("takes_posts", [True, False])
 def test_a_posted_event_that_is_lost_is_seen(takes_posts: bool) -> None:
     witnessed = Witnessed()
-    makers = [lambda: Gateway(SCHEMAS)] if takes_posts else []
+    makers = [Gateway] if takes_posts else []
     world = World(
         CHAIN, Settings(schemas=SCHEMAS), make_advice=lambda: [*(make() for make in makers), Witness(witnessed)]
     )

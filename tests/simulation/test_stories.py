@@ -3,7 +3,7 @@
 import pytest
 
 from catchment.overlay.placement import ONLINE
-from catchment.simulation.stories import play
+from catchment.simulation.stories import ADDED, play
 
 
 def end_well(seeds: range, placement: str) -> None:
@@ -32,6 +32,13 @@ def test_stories_are_worth_telling() -> None:
     assert any(client.is_dropped for client in clients)
     posted = [one for story in stories for one in story.world.publications if one.event_id in story.world.posted]
     assert len(posted) > 200
+    changed = [node.broker.placements for story in stories for node in story.world.nodes.values()]
+    assert sum(map(len, changed)) > 20
+    added = {name for attributes in ADDED.values() for name in attributes}
+    events = [one for story in stories for one in story.world.publications]
+    assert sum(any(one.values.get(name) is not None for name in added) for one in events) > 200
+    asked = [wish for client in clients for wish in client.all_wishes if wish.asked.refused is None]
+    assert sum(bool(wish.received or wish.values) for wish in asked if added & set(wish.subscription.sql.split())) > 5
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -311,6 +311,25 @@ def test_figures_and_subscriptions_are_for_operators(guarded: Guarded) -> None:
     run(test())
 
 
+def test_topics_are_added_by_operators(guarded: Guarded) -> None:
+    async def test() -> None:
+        await guarded.started()
+
+        async def add(user: str) -> Any:
+            given = ["topics", "add", "traffic", "lane:int", "--server", guarded.server.url, "--key"]
+            return await asyncio.to_thread(CliRunner().invoke, app, [*given, str(guarded.of[user].key)])
+
+        async with guarded.connect("ann", broker="b1") as ann:
+            for user in ("ann", "bob"):
+                assert (await add(user)).exit_code == 2
+            with pytest.raises(CatchmentError, match="has lane"):
+                await ann.publish("traffic", {"lane": 1})
+            assert (await add("root")).exit_code == 0
+            await ann.publish("traffic", {"lane": 1})
+
+    run(test())
+
+
 def test_the_past_is_for_operators(guarded: Guarded) -> None:
     async def test() -> None:
         await guarded.started(history=Kept(keep_us=3_600_000_000))

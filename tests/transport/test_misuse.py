@@ -93,7 +93,7 @@ def test_a_frame_that_the_broker_cannot_read_is_refused(live: Callable[..., Live
                 return bool(refused)
 
             await eventually(is_told)
-            assert refused == [m.Refused(m.UNREADABLE, "a frame is of version [1]; accepted is 2")]
+            assert refused == [m.Refused(m.UNNUMBERED, "a frame is of version [1]; accepted is 2")]
             del client._sending.settle
             await client.publish("traffic", {"speed": 1.0})
 

@@ -26,6 +26,7 @@ def said(*arguments: str) -> str:
 
 def test_topics_are_listed(overlay: Live) -> None:
     assert json.loads(said("topics", "--server", overlay.url, "--json")) == overlay.description.topics
+    assert CliRunner().invoke(app, ["topics"]).exit_code == 2
     lines = [line.split() for line in said("topics", "--server", overlay.url).splitlines()]
     assert ["traffic", "speed", "float"] in lines
     assert ["vehicles", "int"] in lines

@@ -17,9 +17,10 @@ from rich.console import Console
 
 from catchment.app.access import access
 from catchment.app.failures import reported
-from catchment.app.operating import overlay, subscriptions, topics
+from catchment.app.operating import overlay, subscriptions
 from catchment.app.options import CaOption, CertificateOption, JsonOption, KeyOption, ServerOption, credentials_of
 from catchment.app.printing import print_json, print_rows, print_warnings
+from catchment.app.topics import topics
 
 __all__ = ["app", "main"]
 
@@ -39,7 +40,7 @@ app.add_typer(reproduce, name="reproduce")
 app.add_typer(access, name="access")
 app.add_typer(overlay, name="overlay")
 app.command()(reported(subscriptions))
-app.command()(reported(topics))
+app.add_typer(topics, name="topics")
 
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local[*] unless given.")]
 SHOWN_DIFFERENCES = 10

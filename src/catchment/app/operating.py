@@ -1,4 +1,4 @@
-"""Commands of those who run an overlay: `overlay show`, `subscriptions`, `topics`."""
+"""Commands of those who run an overlay: `overlay show`, `subscriptions`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from catchment.transport.description import Description
     from catchment.transport.wire import Connection
 
-__all__ = ["overlay", "subscriptions", "topics"]
+__all__ = ["connected", "overlay", "subscriptions"]
 
 overlay = typer.Typer(help="A running overlay as a whole.", no_args_is_help=True)
 BETWEEN_S = 1.0
@@ -28,7 +28,8 @@ BETWEEN_S = 1.0
 
 
 @asynccontextmanager
-async def _connected(url: str, credentials: Any) -> AsyncIterator[tuple[Connection, Description]]:
+async def connected(url: str, credentials: Any) -> AsyncIterator[tuple[Connection, Description]]:
+    """A connection to a server, and the overlay that it has."""
     from catchment.transport.description import Description
     from catchment.transport.jetstream import JetStream
     from catchment.transport.wire import open_connection
@@ -56,7 +57,7 @@ def show(
     from catchment.transport.status import figures_of
 
     async def looks() -> AsyncIterator[tuple[Any, Any]]:
-        async with _connected(server, credentials_of(key, ca, client_certificate)) as (connection, described):
+        async with connected(server, credentials_of(key, ca, client_certificate)) as (connection, described):
             before = await figures_of(connection, described.brokers)
             while True:
                 await asyncio.sleep(every)
@@ -96,7 +97,7 @@ def subscriptions(
     from catchment.transport.status import ListedSubscription, subscriptions_of
 
     async def run() -> list[ListedSubscription]:
-        async with _connected(server, credentials_of(key, ca, client_certificate)) as (connection, described):
+        async with connected(server, credentials_of(key, ca, client_certificate)) as (connection, described):
             return [one for broker in described.brokers async for one in subscriptions_of(connection, broker)]
 
     found = asyncio.run(run())
@@ -106,28 +107,3 @@ def subscriptions(
     kinds = ("", "durable", "durable, away")
     rows = [(one.broker, one.client, one.name, kinds[one.is_durable + one.is_parked], one.sql) for one in found]
     print_rows("Subscriptions", ("broker", "client", "name", "kind", "SQL"), rows)
-
-
-def topics(
-    server: ServerOption,
-    key: KeyOption = None,
-    ca: CaOption = None,
-    client_certificate: CertificateOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """The topics of an overlay, and the attributes of their events."""
-
-    async def run() -> dict[str, dict[str, str]]:
-        async with _connected(server, credentials_of(key, ca, client_certificate)) as (_, described):
-            return described.topics
-
-    found = asyncio.run(run())
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (topic if not number else "", name, kind)
-        for topic, attributes in found.items()
-        for number, (name, kind) in enumerate(attributes.items())
-    ]
-    print_rows("Topics", ("topic", "attribute", "type"), rows)

@@ -83,14 +83,20 @@ def described(job: Configuration) -> Description:
     )
 
 
-async def stored_description(url: str, described: Description | None, credentials: Credentials) -> Description:
-    """The overlay of a server, which is the one that is described here, if any is."""
+async def stored_description(
+    url: str, described: Description | None, credentials: Credentials, report: ReportLines
+) -> Description:
+    """The overlay of a server, which is the one that is described here, if any is, and has what was added to it."""
     connection = await open_connection(url, "catchment", credentials)
     try:
         streams = JetStream(connection)
         if described is not None:
-            await described.store(streams)
-            return described
+            found = await described.store(streams)
+            for topic, attributes in found.known_topics.items():
+                lacking = [name for name in attributes if name not in described.topics.get(topic, ())]
+                if lacking or topic not in described.topics:
+                    report("keeps what was added to the overlay", topic=topic, not_in_file=", ".join(lacking))
+            return found
         return await Description.read(streams)
     finally:
         await connection.close()
@@ -164,7 +170,7 @@ def broker_forever(
     """One broker against a server; returns once it was asked to stop."""
 
     async def run() -> None:
-        found = await stored_description(url, described(job) if job is not None else None, credentials)
+        found = await stored_description(url, described(job) if job is not None else None, credentials, report)
         _tell_durability(url, found, report)
         await run_brokers([name], url, found, credentials, report, metrics)
 
@@ -287,7 +293,7 @@ def up(
                 url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
         else:
             _tell_durability(url, found, report)
-        asyncio.run(stored_description(url, found, of_clients))
+        found = asyncio.run(stored_description(url, found, of_clients, report))
         fleet = _Fleet(groups, url, found, of_brokers, report.line_format, metrics)
         stack.callback(fleet.stop)
         fleet.start()
@@ -354,7 +360,7 @@ def _print_how(url: str, found: Description, ports: Ports, report: ReportLines) 
         report("overlay runs", server=url, brokers=found.brokers, http=ports.http, mqtt=ports.mqtt)
         return
     broker, topic = found.brokers[0], next(iter(found.topics))
-    event = json.dumps({name: _example(kind) for name, kind in found.topics[topic].items()})
+    event = json.dumps({name: _example(kind) for name, kind in found.known_topics[topic].items()})
     report(f"{len(found.brokers)} brokers run at {url}: {', '.join(found.brokers)}. Ctrl-C stops them.")
     report(f"  echo '{event}' | catchment publish {topic} --server {url} --at {broker}")
     report(f"  catchment subscribe 'SELECT * FROM {topic}' --server {url} --at {found.brokers[-1]}")

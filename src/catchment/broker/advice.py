@@ -45,6 +45,7 @@ from catchment.broker.peers import HISTORY
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError, require_type
 from catchment.model.filter import Filter
+from catchment.model.schema import Schema
 from catchment.model.subscription import Query
 from catchment.stages import ANSWER_SCHEMA
 
@@ -152,6 +153,16 @@ class At:
         return () if routes is None else tuple(routes.demands[neighbour])
 
     @property
+    def schemas(self) -> Mapping[str, Schema]:
+        """The topics that the broker knows now, without the attributes that every event has."""
+        return self._here.schemas
+
+    @property
+    def placements(self) -> Mapping[str, str]:
+        """The placements of topics that were given one while the broker ran."""
+        return self._here.placements
+
+    @property
     def clients(self) -> tuple[str, ...]:
         """The clients of this broker, also those that are parked; an advice that is one is named `@` and its name."""
         return tuple(sorted(self._here.clients))
@@ -213,7 +224,7 @@ class At:
         """
         self._routes(topic)
         require_type("the condition", condition, Filter)
-        condition.within(self._here.settings.schemas[topic].with_implicit())
+        condition.within(self._here.schemas[topic].with_implicit())
         number = _number("the number of a filter", number)
         self.asked.append(lambda: self._here.routes(topic).watch(self._advice, number, condition))
 
@@ -263,6 +274,16 @@ class At:
     def unsubscribe(self, name: str) -> int:
         """Take a subscription of its own back."""
         return self._ask(m.UnsubscribeFrom, name)
+
+    def let_go(self, client: str, name: str) -> None:
+        """Demand no more what a subscription of a client demands: this advice answers it by other means."""
+        self._require_client(client)
+
+        def act() -> None:
+            if (client, name) in self._here.subscribed:
+                self._here.let_go(client, name)
+
+        self.asked.append(act)
 
     def publish(self, topic: str, events: pa.RecordBatch) -> int:
         """Publish events of a topic that it advertises."""
@@ -354,7 +375,7 @@ class At:
             raise ConfigurationError(f"{name!r} is no client; there are {', '.join(self.clients) or 'none'}")
 
     def _routes(self, topic: str) -> Routes | None:
-        schemas = self._here.settings.schemas
+        schemas = self._here.schemas
         if topic not in schemas:
             raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(schemas))}")
         return self._here.topics.get(topic)
@@ -432,6 +453,12 @@ class Advice:
 
     def on_neighbour_began(self, at: At, neighbour: str) -> None:
         """A neighbour has begun a new life: it knows nothing of before, and what it was sent is gone."""
+
+    def on_topic_added(self, at: At, topic: str, schema: Schema) -> None:
+        """There is another topic, or a topic has more attributes than before."""
+
+    def on_topic_placed(self, at: At, topic: str, placement: str) -> None:
+        """A topic shall have another placement from now on. A CatchmentError refuses it, with its text."""
 
     def on_settled(self, at: At) -> None:
         """All neighbours were sent what an input led to; called once for each input in which it said `at.settle()`."""

@@ -11,7 +11,8 @@ Rule 5: peers are visited in the order of their names.
 Rule 6: the broker queues nothing. Whoever hosts it parks what a peer does not take yet, and says when that is too much;
         then clients' publications are refused, and nothing else is: what an advice publishes, nobody could keep back.
 
-How clients come and go is in `clients.py`, what they ask for in `requests.py`, what neighbours say in `neighbours.py`.
+How clients come and go is in `clients.py`, what they ask for in `requests.py`, what neighbours say in `neighbours.py`,
+how topics are added in `topics.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from catchment.broker import clients, neighbours, requests
+from catchment.broker import clients, neighbours, requests, topics
 from catchment.broker import messages as m
 from catchment.broker.advice import NO_CATALOGUE, OWN, Advice, Catalogue, KnownSubscription
 from catchment.broker.confirmations import Confirmations, WaitingAnswer
@@ -78,6 +79,7 @@ class Settings:
     """What brokers of one overlay agree on."""
 
     schemas: Mapping[str, Schema]
+    """The topics that brokers begin with; others are added while they run."""
     forwarding: Forwarding = "advertised"
     """Where subscriptions go: towards publishers, or everywhere."""
     summary: Literal["bound", "covering", "each"] = "covering"
@@ -137,10 +139,14 @@ class Broker:
         self.history = Peer(writer=FrameWriter(is_remembered=False))
         """What is recorded here, for whoever reads it later."""
         self.clients: set[str] = set()
+        self.schemas = dict(settings.schemas)
+        """All topics that are known; changed by `topics.py` alone."""
+        self.placements: dict[str, str] = {}
+        """Of topics whose placement was changed while the broker ran."""
         self.topics: dict[str, Routes] = {}
         self.subscribed: dict[tuple[str, str], KnownSubscription] = {}
         self.confirmations = Confirmations(self.neighbours)
-        self.ingress = Ingress(name, settings.schemas, settings.remembered_max)
+        self.ingress = Ingress(name, self.schemas, settings.remembered_max)
         self.now_us, self.position = NEVER_US, 0
         self.is_full = False
         """More waits in this broker's own log than may."""
@@ -435,6 +441,7 @@ class Broker:
         self._outgoing.pop(neighbour, None)
         self.weaver.unclaimed.forget_sender(neighbour)
         peer.writer, peer.sent = FrameWriter(), 0
+        topics.announce(self, neighbour)
         for topic, routes in sorted(self.topics.items()):
             routes.advertised_to.discard(neighbour)
             self._update_advertisements(topic)
@@ -500,7 +507,7 @@ class Broker:
     def routes(self, topic: str) -> Routes:
         if topic not in self.topics:
             make = SUMMARIES[self.settings.summary]
-            self.topics[topic] = Routes(self.settings.schemas[topic].with_implicit(), self.neighbours, make)
+            self.topics[topic] = Routes(self.schemas[topic].with_implicit(), self.neighbours, make)
         return self.topics[topic]
 
     def table_sizes(self) -> dict[str, int]:
@@ -524,6 +531,13 @@ class Broker:
 
     def remove_subscription(self, topic: str, demand: Demand, client: str, name: str) -> None:
         self.update_neighbours(topic, [self.weaver.call("sub_del", topic, demand, client, own={"name": name})])
+
+    def let_go(self, client: str, name: str) -> None:
+        """Demand no more what a subscription demands that is there."""
+        topic = self.subscribed[client, name].topic
+        known = self.routes(topic).subscriptions.get((client, name))
+        if known is not None:
+            self.remove_subscription(topic, known[0], client, name)
 
     def start_advertising(self, topic: str, peer: str) -> None:
         if peer in self.routes(topic).advertisers:
@@ -659,6 +673,7 @@ class Broker:
 
 _HANDLERS: Mapping[type, Callable[[Broker, Any], Outcome]] = {
     **clients.HANDLERS,
+    **topics.HANDLERS,
     Room: Broker._room,
     AdviceAttached: lambda broker, item: broker.weaver.begin(item.advice, broker._catalogue),
     AdviceRemoved: lambda broker, item: broker.weaver.remove(item.advice),

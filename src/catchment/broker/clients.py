@@ -92,7 +92,7 @@ def _overrun(broker: Broker, item: Overrun) -> Outcome:
 
 def _refuse_unreadable(broker: Broker, item: Unreadable) -> Outcome:
     _client(broker, item.client)
-    broker.send(item.client, m.Refused(m.UNREADABLE, shortened(item.reason)))
+    broker.send(item.client, m.Refused(m.UNNUMBERED, shortened(item.reason)))
     return Outcome("refused", item.reason)
 
 

@@ -37,6 +37,8 @@ __all__ = [
     "Room",
     "Send",
     "Step",
+    "TopicPlaced",
+    "TopicsAdded",
     "Traffic",
     "Unreadable",
     "Woken",
@@ -134,6 +136,19 @@ class Rights(_Item, frozen=True):
     users: dict[str, Allowed] | None
 
 
+class TopicsAdded(_Item, frozen=True):
+    """There are these topics, with these attributes (names and types), besides what there was."""
+
+    topics: dict[str, dict[str, str]]
+
+
+class TopicPlaced(_Item, frozen=True):
+    """Where aggregates of a topic are computed from now on: the name of a placement."""
+
+    topic: str
+    placement: str
+
+
 class AdviceAttached(_Item, frozen=True):
     """An advice of the broker's catalogue shall be attached, behind those that are there."""
 
@@ -167,6 +182,8 @@ Item = (
     | Unreadable
     | Room
     | Rights
+    | TopicsAdded
+    | TopicPlaced
     | AdviceAttached
     | AdviceRemoved
     | Replied

@@ -26,8 +26,10 @@ from catchment.broker.peers import Peer
 from catchment.broker.recent_ids import Frozen, RecentIds
 from catchment.broker.snapshot_coding import SnapshotWriter, read_value
 from catchment.broker.snapshot_pieces import IdRange, PieceHead, SnapshotPiece, require_whole
+from catchment.broker.topics import plain
 from catchment.model.errors import CheckpointError
 from catchment.model.events import DEDUPLICATION_US
+from catchment.model.schema import Schema
 
 __all__ = ["PIECE_BYTES_MAX", "Snapshot", "freeze", "restored"]
 
@@ -83,6 +85,8 @@ def freeze(broker: Broker) -> Snapshot:
         "position": broker.position,
         "is full": broker.is_full,
         "rights": _saved_rights(broker),
+        "schemas": plain(broker.schemas),
+        "placements": dict(broker.placements),
         "counters": dict(broker.counters),
         "peers": {name: peer.saved() for name, peer in broker.peers.items()},
         "recorded": broker.history.sent,
@@ -122,6 +126,9 @@ def restored(
     broker.now_us, broker.position, broker.is_full = saved["now_us"], saved["position"], saved["is full"]
     if saved["rights"] is not None:
         broker.rights = {owner: Allowed(*map(_topics, both)) for owner, both in saved["rights"].items()}
+    for topic, attributes in saved["schemas"].items():
+        broker.schemas[topic] = Schema(attributes)
+    broker.placements = dict(saved["placements"])
     broker.counters = Counter(saved["counters"])
     broker.peers = {name: Peer.restored(peer) for name, peer in saved["peers"].items()}
     broker.history.sent = saved["recorded"]

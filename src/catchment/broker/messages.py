@@ -2,7 +2,7 @@
 
     client ─► broker     AdvertiseTopic UnadvertiseTopic SubscribeTo UnsubscribeFrom PublishEvents AdvanceTime AskAdvice
     broker ─► client     Acknowledged Refused Delivered Notified Informed Dropped
-    broker ◄─► broker    Advertised Unadvertised Subscribed Published Confirmed RoomChanged AdviceMessage
+    broker ◄─► broker    TopicAdded Advertised Unadvertised Subscribed Published Confirmed RoomChanged AdviceMessage
     broker ─► history    Recorded
 
 Rule 1: messages are frozen values; `str` of one is a line of a trace.
@@ -24,7 +24,7 @@ from catchment.broker.demands import Demand
 from catchment.model.errors import UNREADABLE
 
 __all__ = [
-    "UNREADABLE",
+    "UNNUMBERED",
     "Acknowledged",
     "AdvanceTime",
     "AdvertiseTopic",
@@ -46,13 +46,14 @@ __all__ = [
     "RoomChanged",
     "SubscribeTo",
     "Subscribed",
+    "TopicAdded",
     "UnadvertiseTopic",
     "Unadvertised",
     "UnsubscribeFrom",
 ]
 
 Extras = dict[str, bytes]
-UNREADABLE = 0
+UNNUMBERED = 0
 """The number of a request that did not decode so far as to tell its number; no client gives it to any."""
 
 
@@ -234,6 +235,16 @@ class Dropped(_Message, frozen=True):
 # -- broker to broker -------------------------------------------------------------------------------------------------
 
 
+class TopicAdded(_Message, frozen=True):
+    """There is a topic with these attributes, besides those that it had: what follows on this link may use them."""
+
+    topic: str
+    attributes: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"TOPIC {self.topic} {' '.join(f'{name}:{kind}' for name, kind in self.attributes.items())}"
+
+
 class Advertised(_Message, frozen=True):
     """There are publishers of a topic on the sender's side: the paper's AD."""
 
@@ -340,7 +351,7 @@ ForClient = Acknowledged | Refused | Delivered | Notified | Informed
 Message = (
     AdvertiseTopic | UnadvertiseTopic | SubscribeTo | UnsubscribeFrom | PublishEvents | AdvanceTime | AskAdvice
     | ForClient | Dropped
-    | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | AdviceMessage
+    | TopicAdded | Advertised | Unadvertised | Subscribed | Published | Confirmed | RoomChanged | AdviceMessage
     | Recorded
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from catchment.broker import messages as m
+from catchment.broker import topics
 from catchment.broker.demands import Demand, require_fitting
 from catchment.broker.joining import Joined
 from catchment.model.errors import CatchmentError
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS", "confirm", "forward"]
 
 UNFITTING = "batches that do not fit their topic"
+
+
+def _topic_added(broker: Broker, message: m.TopicAdded, neighbour: str) -> None:
+    try:
+        topics.add(broker, {message.topic: message.attributes}, neighbour)
+    except CatchmentError as error:
+        broker.weaver.report("topics that contradict what is known", f"from {neighbour}: {error}")
 
 
 def _advertised(broker: Broker, message: m.Advertised, neighbour: str) -> None:
@@ -99,7 +107,7 @@ def _room_changed(broker: Broker, message: m.RoomChanged, neighbour: str) -> Non
 
 
 def _is_known(broker: Broker, topic: str) -> bool:
-    if topic not in broker.settings.schemas:
+    if topic not in broker.schemas:
         broker.counters["messages about unknown topics"] += 1
         return False
     return True
@@ -115,6 +123,7 @@ def _fits(broker: Broker, topic: str, demand: Demand) -> bool:
 
 
 HANDLERS: Mapping[type, Callable[..., None]] = {
+    m.TopicAdded: _topic_added,
     m.Advertised: _advertised,
     m.Unadvertised: _unadvertised,
     m.Subscribed: _subscribed,

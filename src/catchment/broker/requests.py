@@ -76,7 +76,7 @@ def refuse_unreadable(broker: Broker, client: str, messages: msgspec.Raw, reason
     try:
         numbers = [one.request for one in _asked.decode(messages)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        numbers = [m.UNREADABLE]
+        numbers = [m.UNNUMBERED]
     for number in numbers:
         broker.send(client, m.Refused(number, shortened(reason)))
 
@@ -110,7 +110,8 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
         return
 
     def act() -> None:
-        broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
+        if not client.startswith(OWN):
+            broker.settings.limits.require_subscriptions(client, broker.peers[client].subscription_count)
         require_name("a subscription", message.name)
         require_sql(message.name, message.sql)
         query = _query(broker, message.name, message.sql)
@@ -130,7 +131,7 @@ def _subscribe_to(broker: Broker, message: m.SubscribeTo, client: str) -> None:
 
 
 def _query(broker: Broker, name: str, sql: str) -> Query:
-    return Subscription(name, broker.name, sql=sql).within(broker.settings.schemas)
+    return Subscription(name, broker.name, sql=sql).within(broker.schemas)
 
 
 def _require_same(broker: Broker, message: m.SubscribeTo, client: str, sql: str) -> None:
@@ -255,7 +256,7 @@ def _require_publisher(broker: Broker, topic: str, client: str) -> None:
 
 
 def _require_topic(broker: Broker, topic: str) -> None:
-    schemas = broker.settings.schemas
+    schemas = broker.schemas
     if topic not in schemas:
         raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(schemas))}")
 

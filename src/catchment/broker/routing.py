@@ -253,6 +253,21 @@ class Routes:
         for neighbour, summary in self.summaries.items():
             summary.restore(saved["summaries"][neighbour], self.demands_beside(neighbour))
 
+    def extend(self, schema: Schema) -> None:
+        """Events have more attributes from now on, which filters may be about."""
+        self.schema = schema
+        filters = {who: self._filter(who) for who in self._matcher}
+        self._matcher, self._order = Matcher(filters, schema), None
+
+    def _filter(self, who: _Who) -> Filter:
+        """What is matched for somebody."""
+        peer, what = who
+        if isinstance(what, tuple):
+            return self.watched[what]
+        demand = self.subscriptions[peer, what][0] if isinstance(what, str) else what
+        assert isinstance(demand, Filter)
+        return demand
+
     # -- advertisements -------------------------------------------------------------------------------------------
 
     def advertisement_changes(self) -> Iterator[tuple[str, bool]]:

@@ -49,6 +49,10 @@ class Failure:
     at_us: int
 
 
+_REFUSING = ("on_subscribe", "on_topic_placed")
+"""Moments in which a CatchmentError is no failure of the advice, but its answer."""
+
+
 class Weaver:
     """The advice of one broker: who is called where, what each remembers, and its timers."""
 
@@ -316,7 +320,7 @@ class Weaver:
             found = getattr(advice, where)(at, *arguments)
             self._require_returned(where, found, arguments)
         except Exception as error:
-            if where == "on_subscribe" and isinstance(error, CatchmentError):
+            if where in _REFUSING and isinstance(error, CatchmentError):
                 raise
             self._fail(advice, where, error)
             return None

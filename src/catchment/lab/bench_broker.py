@@ -229,8 +229,8 @@ class _Chain:
             Settings(schemas=schemas),
             options=Options(snapshot_every=None),
             make_advice=lambda: [
-                *([Aggregation(schemas, options)] if kind in PLACEMENTS else []),
-                *([Gateway(schemas)] if kind == "posts" else []),
+                *([Aggregation(options)] if kind in PLACEMENTS else []),
+                *([Gateway()] if kind == "posts" else []),
             ],
             records=False,
         )

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -181,10 +181,10 @@ class OverlaySource(DataSource):
         return from_arrow_schema(_columns(options, _described(options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _BatchReader(OverlayOptions.of(self.options))
+        return _BatchReader(OverlayOptions.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        return _StreamReader(OverlayOptions.of(self.options))
+        return _StreamReader(OverlayOptions.of(self.options), schema)
 
 
 def _described(options: OverlayOptions) -> Description:
@@ -227,10 +227,13 @@ class _Stretch(InputPartition):
 class _Histories:
     """The histories of an overlay, as the driver and the tasks of a job see them."""
 
-    def __init__(self, options: OverlayOptions) -> None:
+    def __init__(self, options: OverlayOptions, schema: StructType) -> None:
         self._options = options
         description = _described(options)
-        self._columns, self._brokers = _columns(options, description), tuple(description.brokers)
+        _columns(options, description)
+        # The job was planned with these; what was added to the overlay meanwhile is in no column of it.
+        self._columns, self._brokers = to_arrow_schema(schema, timezone="UTC"), tuple(description.brokers)
+        self._topics = frozenset(options.topics or description.schemas)
 
     def ask(self, work: Callable[[JetStream], Awaitable[Found]]) -> Found:
         with _Session(self._options) as session:
@@ -296,8 +299,8 @@ class _Histories:
 
     def _publications(self, one: Recorded) -> pa.RecordBatch | None:
         """Events in the columns of publications; None if they are of no topic that is read."""
-        events, topics, since = one.events, self._options.topics, self._options.since_us
-        if events is None or (topics and one.topic not in topics):
+        events, since = one.events, self._options.since_us
+        if events is None or one.topic not in self._topics:
             return None
         if since is not None:
             events = events.filter(pa.array(event_times_us(events) >= since))
@@ -336,8 +339,8 @@ class _Tail:
 class _BatchReader(DataSourceReader):
     """Called by Spark: `partitions` on the driver, once; `read` by each task."""
 
-    def __init__(self, options: OverlayOptions) -> None:
-        self._histories = _Histories(options)
+    def __init__(self, options: OverlayOptions, schema: StructType) -> None:
+        self._histories = _Histories(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         begin, end = self._histories.ask(self._histories.begin), self._histories.ask(self._histories.end)
@@ -350,8 +353,8 @@ class _BatchReader(DataSourceReader):
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Called by Spark: `read` by each task, all else on the driver, some times a micro-batch."""
 
-    def __init__(self, options: OverlayOptions) -> None:
-        self._options, self._histories = options, _Histories(options)
+    def __init__(self, options: OverlayOptions, schema: StructType) -> None:
+        self._options, self._histories = options, _Histories(options, schema)
         self._until: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802

@@ -134,7 +134,7 @@ def simulate(
         settings,
         options=options,
         seed=seed,
-        make_advice=lambda: [Aggregation(schemas, aggregating), *(make() for make in makers)],
+        make_advice=lambda: [Aggregation(aggregating), *(make() for make in makers)],
         records=False,
         epoch_us=_first_us(accepted) - BEGIN_US,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
@@ -40,9 +42,20 @@ SCHEMAS = {
     "traffic": Schema({"speed": Type.FLOAT, "highway": Type.STRING}),
     "stock": Schema({"price": Type.INT, "symbol": Type.STRING, "rises": Type.BOOL}),
 }
+ADDED = {
+    "traffic": {"lane": "int"},
+    "stock": {"market": "string"},
+    "weather": {"rain": "float", "place": "string"},
+}
+"""What may be added while a story is told."""
 _CONDITIONS = {
     "traffic": ("speed < {0}", "speed BETWEEN {0} AND {1}", "highway = 'h{2}'", "highway LIKE 'h%' AND speed > {0}"),
     "stock": ("price >= {0}", "symbol IN ('s{2}', 's0')", "price < {1} OR symbol = 's{2}'", "symbol IS NULL"),
+    "weather": ("rain > {0}", "place = 'p{2}' OR rain < {1}"),
+}
+_ADDED_CONDITIONS = {
+    "traffic": ("lane = {2}", "lane > {2} AND speed < {1}"),
+    "stock": ("market = 'm{2}'", "market IS NULL OR price < {0}"),
 }
 _MEASURES = {
     "traffic": (
@@ -60,8 +73,11 @@ _MEASURES = {
         "approx_count_distinct(symbol)",
         "bool_and(rises), bool_or(rises)",
     ),
+    "weather": ("sum(rain), count(*)", "max(place)"),
 }
-_KEYS = {"traffic": ("", "", ", highway"), "stock": ("", "", ", symbol")}
+_ADDED_MEASURES = {"traffic": ("sum(lane), max(speed)",), "stock": ("count(DISTINCT market), count(*)",)}
+_KEYS = {"traffic": ("", "", ", highway"), "stock": ("", "", ", symbol"), "weather": ("", ", place")}
+_ADDED_KEYS = {"traffic": (", lane",), "stock": (", market", ", symbol, market")}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROMPT_US, STARVED_US = 5_000_000, 20_000_000
 """What everything that goes wrong may hold an event up, and how long a client may not read, which holds up nobody."""
@@ -124,13 +140,13 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
         settings,
         seed=seed,
         options=options,
-        make_advice=lambda: [Aggregation(SCHEMAS, aggregating), Gateway(SCHEMAS, gateway), Witness(witnessed)],
+        make_advice=lambda: [Aggregation(aggregating), Gateway(gateway), Witness(witnessed)],
         traces=traces,
         describe=Describer(SCHEMAS),
         watch=bounds,
     )
     witnessed.world = world
-    teller = _Teller(world, random)
+    teller = _Teller(world, random, ONLINE)
     for _ in range(steps):
         teller.step()
         if random.random() < 0.6:
@@ -148,8 +164,8 @@ def play(seed: int, *, steps: int = 60, traces: bool = False, placement: str | N
 
 
 class _Teller:
-    def __init__(self, world: World, random: Random) -> None:
-        self._world, self._random = world, random
+    def __init__(self, world: World, random: Random, placements: Sequence[str]) -> None:
+        self._world, self._random, self._placements = world, random, placements
         self._number = 0
         self._behind_us = random.choice([None, 0, 40_000])
         """How old events may be when they are published; None is that brokers say when they came."""
@@ -163,8 +179,10 @@ class _Teller:
             self._subscribe: 10,
             self._unsubscribe: 4,
             self._publish: 20,
-            self._burst: 3,
+            self._burst: 5,
             self._post: 8,
+            self._add_topics: 2,
+            self._place: 3,
             self._park: 1,
             self._starve: 1,
         }
@@ -175,7 +193,7 @@ class _Teller:
         here = [client for client in self._clients if not client.is_away]
         if not here:
             return
-        client, topic = self._random.choice(here), self._random.choice(sorted(SCHEMAS))
+        client, topic = self._random.choice(here), self._random.choice(sorted(self._world.schemas))
         for _ in range(self._random.choice([1, 1, 1, 5]) if act == self._publish else 1):
             act(client, topic)
         self._break()
@@ -195,16 +213,31 @@ class _Teller:
 
     def _subscribe(self, client: Client, topic: str) -> None:
         low = self._random.randint(0, 9)
-        text = self._random.choice(_CONDITIONS[topic])
+        grown = topic in SCHEMAS and len(self._world.schemas[topic]) > len(SCHEMAS[topic])
+        text = self._random.choice(_CONDITIONS[topic] + (_ADDED_CONDITIONS[topic] if grown else ()))
         condition = text.format(low, low + self._random.randint(0, 5), self._random.randint(0, 2))
         sql = f"SELECT * FROM {topic} WHERE {condition}"
         if self._random.random() < 0.5:
-            measures, key = self._random.choice(_MEASURES[topic]), self._random.choice(_KEYS[topic])
+            measures = self._random.choice(_MEASURES[topic] + (_ADDED_MEASURES[topic] if grown else ()))
+            key = self._random.choice(_KEYS[topic] + (_ADDED_KEYS[topic] if grown else ()))
             size, shift = self._random.choice(_WINDOWS)
             window = f"window(ts, '{size} milliseconds', '{shift} milliseconds'){key}"
             having = self._random.choice(["", "", "", " HAVING count(*) > 1"])
             sql = f"SELECT {measures} FROM {topic} WHERE {condition} GROUP BY {window}{having}"
         self._world.subscribe(client, f"s{self._next()}", sql)
+
+    def _add_topics(self, client: Client, topic: str) -> None:
+        """Tell one broker, or all in any order, of a new topic or attribute, or of one that they know."""
+        added, names = self._random.choice(sorted(ADDED)), list(self._world.overlay.brokers)
+        told = self._random.choice([1, len(names)])
+        self._world.add_topics(self._random.sample(names, told), {added: ADDED[added]})
+
+    def _place(self, client: Client, topic: str) -> None:
+        """Tell some brokers, in any order, of another placement of a topic; the others stay with theirs."""
+        names = list(self._world.overlay.brokers)
+        some = self._random.sample(names, self._random.randint(1, len(names)))
+        if topic in SCHEMAS:
+            self._world.place(some, topic, self._random.choice(self._placements))
 
     def _unsubscribe(self, client: Client, topic: str) -> None:
         if client.wishes:
@@ -220,8 +253,9 @@ class _Teller:
     def _post(self, client: Client, topic: str) -> None:
         """Let some foreign publishers store something, one right after the other."""
         broker = self._random.choice(self._world.overlay.brokers)
-        for _ in range(self._random.choice([1, 1, 4])):
-            rows = self._columns(topic, self._random.randint(1, 3)).to_pylist()
+        known = self._known_at(broker)
+        for _ in range(self._random.choice([1, 1, 4]) if topic in known else 0):
+            rows = self._columns(topic, self._random.randint(1, 3), known).to_pylist()
             said = [{name: value for name, value in row.items() if value is not None} for row in rows]
             for row in said:
                 if "ts" in row and self._random.random() < 0.5:
@@ -230,22 +264,31 @@ class _Teller:
 
     def _publish_rows(self, client: Client, topic: str, rows: int) -> None:
         if topic in client.advertised:
-            self._world.publish(client, topic, self._columns(topic, rows))
+            self._world.publish(client, topic, self._columns(topic, rows, self._world.schemas))
 
-    def _columns(self, topic: str, rows: int) -> pa.RecordBatch:
+    def _known_at(self, broker: str) -> Mapping[str, Schema]:
+        """Topics that a broker is sure to know: what foreign publishers post is otherwise refused."""
+        node = self._world.nodes[broker]
+        return SCHEMAS if node.is_down else node.broker.schemas
+
+    def _columns(self, topic: str, rows: int, known: Mapping[str, Schema]) -> pa.RecordBatch:
         columns = {"event_id": pa.array([f"e{self._next()}" for _ in range(rows)], pa.string())}
         if self._behind_us is not None:
             now_us = self._world.timeline.now_us
             times_us = [now_us - self._random.randint(0, self._behind_us) for _ in range(rows)]
             columns["ts"] = pa.array(times_us, Type.TIMESTAMP.arrow)
-        number, text = ("speed", "highway") if topic == "traffic" else ("price", "symbol")
-        numbers = [self._random.choice([None, *range(12)]) for _ in range(rows)]
-        columns[number] = pa.array(numbers, SCHEMAS[topic][number].arrow)
-        texts = [self._random.choice([None, "0", "1", "2"]) for _ in range(rows)]
-        columns[text] = pa.array([one and f"{text[0]}{one}" for one in texts], pa.string())
-        if topic == "stock":
-            columns["rises"] = pa.array([self._random.choice([None, True, False]) for _ in range(rows)], pa.bool_())
+        for name, kind in known[topic].attributes.items():
+            if name in ADDED.get(topic, ()) and self._random.random() < 0.3:
+                continue
+            columns[name] = pa.array([self._value(name, kind) for _ in range(rows)], kind.arrow)
         return pa.RecordBatch.from_pydict(columns)
+
+    def _value(self, name: str, kind: Type) -> Any:
+        if kind == Type.BOOL:
+            return self._random.choice([None, True, False])
+        if kind == Type.STRING:
+            return self._random.choice([None, f"{name[0]}0", f"{name[0]}1", f"{name[0]}2"])
+        return self._random.choice([None, *range(12)])
 
     def _break(self) -> None:
         options = self._world.options

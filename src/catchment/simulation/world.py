@@ -32,9 +32,12 @@ from catchment.broker.inputs import (
     Replied,
     Resumed,
     Step,
+    TopicPlaced,
+    TopicsAdded,
     Woken,
 )
 from catchment.broker.store import StoreReply, StoreRequest
+from catchment.broker.topics import PlainTopics, extended
 from catchment.model.errors import ConfigurationError
 from catchment.overlay import Overlay, topic_tree
 from catchment.simulation.clients import Client, Publication, publications_of
@@ -77,6 +80,8 @@ class World:
         watch: Callable[[World, Node], None] | None = None,
     ) -> None:
         self.overlay, self.settings, self.options, self.epoch_us = overlay, settings, options, epoch_us
+        self.schemas = dict(settings.schemas)
+        """All topics, once every broker knows what was added."""
         self.random = Random(seed)
         self.timeline = Timeline()
         self.trace: list[str] = []
@@ -188,6 +193,19 @@ class World:
 
     def remove_advice(self, broker: str, advice: str) -> None:
         self._store(self.nodes[broker], AdviceRemoved(advice))
+
+    def add_topics(self, brokers: Iterable[str], topics: PlainTopics) -> None:
+        """Tell some brokers of more topics or attributes; they tell the others."""
+        self.schemas |= extended(self.schemas, topics)
+        for broker in brokers:
+            self._note(f"{broker} is told of {topics}")
+            self._store(self.nodes[broker], TopicsAdded({topic: dict(of) for topic, of in topics.items()}))
+
+    def place(self, brokers: Iterable[str], topic: str, placement: str) -> None:
+        """Tell some brokers which placement a topic has from now on."""
+        for broker in brokers:
+            self._note(f"{broker} is told to place {topic} {placement}")
+            self._store(self.nodes[broker], TopicPlaced(topic, placement))
 
     def _ask(self, client: Client, kind: type, *fields: object) -> None:
         now_us = self.timeline.now_us

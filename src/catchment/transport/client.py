@@ -18,7 +18,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,6 +31,7 @@ from catchment.broker.client import Session, WindowValue, window_values
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached, Parked
 from catchment.model.errors import CatchmentError, ConfigurationError, TransportError
+from catchment.model.rows import row_types
 from catchment.model.schema import Schema
 from catchment.transport.advertising import Advertising
 from catchment.transport.arriving import Arrivals
@@ -51,7 +54,7 @@ from catchment.transport.marks import is_marked
 from catchment.transport.names import alive_subject, client_name, client_subject, confirm_subject, deliver_subject
 from catchment.transport.past import Past
 from catchment.transport.presence import BEATS
-from catchment.transport.rows import ColumnSets, batches_of
+from catchment.transport.rows import ColumnSets, batches_of, names_in
 from catchment.transport.sending import Sending
 from catchment.transport.subscribing import Subscribing
 from catchment.transport.subscriptions import Subscription
@@ -83,6 +86,8 @@ class Client:
         self.broker = broker or ""
         self.description: Description
         self._schemas: Mapping[str, Schema] = {}
+        self._known: dict[str, frozenset[str]] = {}
+        """By topic, what its events may have, as far as this client knows."""
         self._connection: Connection
         self._session: Session
         self._sending: Sending
@@ -112,8 +117,7 @@ class Client:
         """Connect, and be known to the broker."""
         self._connection = await self._connected()
         try:
-            self.description = await described(self._connection, self.user)
-            self._schemas = self.description.schemas
+            self._learn(await described(self._connection, self.user))
             self.broker = self.broker or self.description.brokers[0]
             self.description.overlay.require(self.broker)
             came = await self._come()
@@ -134,6 +138,24 @@ class Client:
         self._task = asyncio.create_task(self._run(arrivals))
         self._beating = asyncio.create_task(self._say_alive())
         return self
+
+    def _learn(self, description: Description) -> None:
+        self.description, self._schemas = description, description.schemas
+        self._known = {topic: frozenset(row_types(schema)) for topic, schema in self._schemas.items()}
+
+    async def look_up(self, topic: str, names: AbstractSet[str] = frozenset()) -> None:
+        """Ask what the overlay is once more if a topic, or something that its events shall have, is not known here.
+
+        It may have been added since.
+        """
+        if topic not in self._known or not names <= self._known[topic]:
+            await self._look_again()
+
+    async def _look_again(self) -> None:
+        while True:
+            streams = await self.connected_streams()
+            with suppress(ConnectionLostError):
+                return self._learn(await described(streams.connection, self.user))
 
     async def _say_alive(self) -> None:
         """Give the broker a sign of life, again and again."""
@@ -222,6 +244,9 @@ class Client:
         """
         require_wait(wait)
         await self.advertise(topic)
+        if isinstance(events, Iterator):
+            events = list(events)
+        await self.look_up(topic, names_in(events))
         if isinstance(events, Mapping):
             await self._sending.room()
             return await self.publish_soon(topic, events, wait=wait)
@@ -245,7 +270,10 @@ class Client:
     def publish_soon(
         self, topic: str, event: Mapping[str, Any], *, wait: Wait = "acknowledged"
     ) -> asyncio.Future[Receipt]:
-        """Publish one event of a topic that is advertised, together with others that are published just now."""
+        """Publish one event of a topic that is advertised, together with others that are published just now.
+
+        An attribute that was added since this client came is known once `publish` or `look_up` has met it.
+        """
         if topic not in self._advertising:
             raise ConfigurationError(
                 f"topic {topic!r} is not advertised; accepted is one whose `advertise` has returned"
@@ -273,6 +301,7 @@ class Client:
         chosen = name or f"s-{os.urandom(6).hex()}"
         past = None
         if since is not None:
+            await self._look_again()
             past = Past(self, chosen, sql, since)
             await past.find()
             sql = past.sql

@@ -1,11 +1,13 @@
 """What an overlay is, stored where its brokers and clients find it: brokers, links, topics, how they aggregate.
 
 Rule 1: an overlay has one description. A broker that was told another one does not start.
+Rule 2: topics are only ever added, and placements changed, by test-and-set. All brokers begin with the first ones; what
+        is changed reaches each as an input, so that one that goes over its inputs again knows what it knew then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,16 +18,17 @@ from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.history import History
 from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
+from catchment.broker.topics import PlainTopics, extended, plain
 from catchment.model.errors import UNREADABLE, ConfigurationError, TransportError
 from catchment.model.schema import Schema
 from catchment.overlay import Overlay, topic_tree
-from catchment.overlay.placement import MESSAGES, Cost
+from catchment.overlay.placement import MESSAGES, ONLINE, Cost
 from catchment.transport.buckets import Bucket
 from catchment.transport.context import CLIENT_LEASE_US, CLIENT_RETENTION_US, LiveOptions
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream, WrongPositionError
 
-__all__ = ["DURABILITIES", "Description"]
+__all__ = ["BUCKET", "DURABILITIES", "KEY", "Description"]
 
 DURABILITIES = ("process", "disk")
 BUCKET, KEY = "catchment_overlay", "description"
@@ -38,7 +41,13 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     brokers: list[str]
     links: list[list[str]]
     topics: dict[str, dict[str, str]]
+    """Those that brokers begin with."""
+    added: dict[str, dict[str, str]] = {}
+    """Topics and attributes that were added since."""
     placement: str = "early"
+    """Of topics that were not given another one."""
+    placements: dict[str, str] = {}
+    """By topic, those that were given while the overlay ran."""
     delivery: str = "final"
     lateness_us: int = 0
     idle_after_us: int = 10_000_000
@@ -76,7 +85,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             brokers=list(overlay.brokers),
             links=[list(link) for link in overlay.links],
-            topics={topic: {name: schema[name].value for name in schema} for topic, schema in sorted(topics.items())},
+            topics=plain(dict(sorted(topics.items()))),
             placement=how.placement,
             delivery=how.delivery,
             lateness_us=how.lateness_us,
@@ -95,11 +104,19 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        return {topic: Schema.of(attributes) for topic, attributes in self.topics.items()}
+        """All topics that there are."""
+        first = self.settings.schemas
+        return {**first, **extended(first, self.added)}
+
+    @property
+    def known_topics(self) -> dict[str, dict[str, str]]:
+        """All topics that there are, in plain values."""
+        return plain(self.schemas)
 
     @property
     def settings(self) -> Settings:
-        return Settings(schemas=self.schemas, limits=self.limits)
+        """What brokers begin with."""
+        return Settings(schemas={topic: Schema.of(of) for topic, of in self.topics.items()}, limits=self.limits)
 
     @property
     def options(self) -> LiveOptions:
@@ -132,33 +149,65 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             sampling_period_us=self.sampling_period_us,
             cost=Cost(**self.cost) if self.cost else MESSAGES,
         )
-        gateway = Gateway(self.schemas, GatewayOptions(lease_us=self.gateway_lease_us))
+        gateway = Gateway(GatewayOptions(lease_us=self.gateway_lease_us))
         recording: list[Advice] = [History()] if self.history is not None else []
-        return [*recording, Aggregation(self.schemas, how), gateway]
+        return [*recording, Aggregation(how), gateway]
 
-    async def store(self, streams: JetStream) -> None:
-        """Store this description, unless it is there; another one that is there is a ConfigurationError."""
-        bucket = Bucket(streams, BUCKET)
-        await bucket.create()
-        try:
-            await bucket.write(KEY, msgspec.json.encode(self), 0)
-        except WrongPositionError:
-            there = await self.read(streams)
-            differing = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(there, name)]
-            if differing:
-                name = differing[0]
+    async def store(self, streams: JetStream) -> Description:
+        """Store this description, or add its topics to the one that is there; the one that is there then.
+
+        Another one that is there is a ConfigurationError. What it has besides, because it was added, stays.
+        """
+        return await _changed(streams, lambda there: self if there is None else there._joined_by(self))
+
+    @classmethod
+    async def add_topics(cls, streams: JetStream, topics: PlainTopics) -> Description:
+        """Add topics and attributes to the description that is there; the one that is there then."""
+
+        def grown(there: Description | None) -> Description:
+            return _required(there)._with_topics(topics)
+
+        return await _changed(streams, grown)
+
+    @classmethod
+    async def place(cls, streams: JetStream, topic: str, placement: str) -> Description:
+        """Give a topic of the description that is there another placement; the one that is there then."""
+
+        def placed(there: Description | None) -> Description:
+            return _required(there)._with_placement(topic, placement)
+
+        return await _changed(streams, placed)
+
+    def _with_placement(self, topic: str, placement: str) -> Description:
+        if topic not in self.schemas:
+            raise ConfigurationError(f"unknown topic {topic!r}; known are {', '.join(sorted(self.schemas))}")
+        if placement not in ONLINE:
+            raise ConfigurationError(f"placement is {placement!r}; accepted are {', '.join(ONLINE)}")
+        return msgspec.structs.replace(self, placements={**self.placements, topic: placement})
+
+    def _joined_by(self, other: Description) -> Description:
+        """This description with the topics of another one that says the same of all else."""
+        for name in self.__struct_fields__:
+            if name not in _GROWING and getattr(self, name) != getattr(other, name):
                 raise ConfigurationError(
-                    f"the server has another overlay: {name} is {getattr(there, name)} there, and "
-                    f"{getattr(self, name)} here; accepted is the same, or another server"
-                ) from None
+                    f"the server has another overlay: {name} is {getattr(self, name)} there, and "
+                    f"{getattr(other, name)} here; accepted is the same, or another server"
+                )
+        return self._with_topics(other.known_topics)
+
+    def _with_topics(self, topics: PlainTopics) -> Description:
+        news = extended(self.schemas, topics)
+        added = dict(self.added)
+        for topic, schema in plain(news).items():
+            first = self.topics.get(topic, {})
+            added[topic] = {name: kind for name, kind in schema.items() if name not in first}
+        return msgspec.structs.replace(self, added=added)
 
     @classmethod
     async def read(cls, streams: JetStream) -> Description:
         """The description that is there."""
         entry = await Bucket(streams, BUCKET).read(KEY)
-        if entry.value is None:
-            raise TransportError("the server has no overlay; start one with `catchment up` or `catchment broker`")
-        return cls.from_bytes(entry.value)
+        return _required(None if entry.value is None else cls.from_bytes(entry.value))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Description:
@@ -170,3 +219,29 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         if found.version != 1:
             raise TransportError(f"the server's overlay is described in version {found.version}; accepted is 1")
         return found
+
+
+_GROWING = ("topics", "added", "placements")
+
+
+def _required(found: Description | None) -> Description:
+    if found is None:
+        raise TransportError("the server has no overlay; start one with `catchment up` or `catchment broker`")
+    return found
+
+
+async def _changed(streams: JetStream, change: Callable[[Description | None], Description]) -> Description:
+    """Store what a change makes of the description that is there, unless that is the same."""
+    bucket = Bucket(streams, BUCKET)
+    await bucket.create()
+    while True:
+        entry = await bucket.read(KEY)
+        there = None if entry.value is None else Description.from_bytes(entry.value)
+        wanted = change(there)
+        if wanted == there:
+            return wanted
+        try:
+            await bucket.write(KEY, msgspec.json.encode(wanted), entry.version)
+        except WrongPositionError:
+            continue
+        return wanted

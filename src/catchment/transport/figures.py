@@ -16,6 +16,7 @@ import msgspec
 from catchment.broker.broker import Broker
 from catchment.broker.inputs import Input, Send, Step, Traffic, add_traffic
 from catchment.broker.peers import HERE
+from catchment.broker.topics import plain
 from catchment.transport.jetstream import Stored
 from catchment.transport.names import client_subject, link_subject
 
@@ -80,6 +81,8 @@ class BrokerFigures(msgspec.Struct, kw_only=True):
     counters: dict[str, int] = {}
     """What a broker should not meet."""
     topics: dict[str, dict[str, str]] = {}
+    placements: dict[str, str] = {}
+    """Of topics that were given one while the broker ran."""
 
     @property
     def problem(self) -> str:
@@ -194,6 +197,4 @@ def _look(broker: Broker, found: BrokerFigures) -> None:
     found.clients_here, found.clients_parked = len(broker.clients) - parked, parked
     found.subscriptions, found.has_room = len(broker.subscribed), broker.has_room
     found.tables, found.counters = broker.table_sizes(), dict(broker.counters)
-    found.topics = {
-        topic: {name: schema[name].value for name in schema} for topic, schema in broker.settings.schemas.items()
-    }
+    found.topics, found.placements = plain(broker.schemas), dict(broker.placements)

@@ -30,12 +30,14 @@ import pyarrow as pa
 from catchment.broker.client import WindowValue
 from catchment.broker.gateway.decoding import ARROW_HEAD, read_arrow
 from catchment.model.errors import CatchmentError, ConfigurationError, EventError, SubscriptionError, TransportError
+from catchment.transport.asking import described
 from catchment.transport.client import Client, RequestRefusedError, Subscription
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.http_server import Answer, HttpError, Request
 from catchment.transport.publishing import PublishedRows
 from catchment.transport.rows import event_of_line, shown_row
+from catchment.transport.wire import open_connection
 
 __all__ = ["HttpGateway"]
 
@@ -168,7 +170,8 @@ class HttpGateway:
         match request.path:
             case ("topics",):
                 _require_method(request, "GET")
-                return Answer({"topics": self._description.topics, "brokers": self._description.brokers})
+                await self._look_again()
+                return Answer({"topics": self._description.known_topics, "brokers": self._description.brokers})
             case ("topics", topic, "events"):
                 _require_method(request, "POST")
                 return await self._publish(topic, request)
@@ -193,6 +196,14 @@ class HttpGateway:
             self._url, broker=broker, name=durable, durable=durable is not None, credentials=self._credentials
         )
 
+    async def _look_again(self) -> None:
+        """Ask what the overlay is: topics may have been added."""
+        connection = await open_connection(self._url, "catchment http", self._credentials)
+        try:
+            self._description = await described(connection, self._credentials.user)
+        finally:
+            await connection.close()
+
     def _broker(self, request: Request) -> str:
         name = request.query.get("at") or self._description.brokers[0]
         if name not in self._description.brokers:
@@ -213,8 +224,10 @@ class HttpGateway:
     # -- publishing ---------------------------------------------------------------------------------------------------
 
     async def _publish(self, topic: str, request: Request) -> Answer:
-        if topic not in self._description.topics:
-            raise HttpError(404, f"unknown topic {topic!r}; known are {', '.join(sorted(self._description.topics))}")
+        if topic not in self._description.schemas:
+            await self._look_again()
+        if topic not in self._description.schemas:
+            raise HttpError(404, f"unknown topic {topic!r}; known are {', '.join(sorted(self._description.schemas))}")
         _require_query(request, "at")
         content: pa.RecordBatch | list[tuple[int, bytes | dict[str, Any]]]
         content = read_arrow(request.body) if request.body[:4] == ARROW_HEAD else _rows(request.body)

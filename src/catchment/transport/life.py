@@ -28,6 +28,7 @@ from catchment.transport.context import LifeContext
 from catchment.transport.deliveries import Deliveries
 from catchment.transport.entries import input_of
 from catchment.transport.figures import Standing
+from catchment.transport.following import Following
 from catchment.transport.granting import Granting
 from catchment.transport.history import Kept, forget_old, open_history
 from catchment.transport.jetstream import Reader, Stored
@@ -75,6 +76,7 @@ class Life:
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
         self._answering = Answering(context, self._deliveries, lambda: self._host.broker.peers)
         self._granting = Granting(context, self._notices)
+        self._following = Following(context, self._notices)
         self._posts = PostOutcomes(context)
         self._host: Host
         self.broker: Broker | None = None
@@ -116,6 +118,7 @@ class Life:
         self._timer.cancel()
         if self._reader is not None:
             self._reader.stop()
+        self._following.stop()
         for outlet in self._outlets():
             outlet.stop()
         self._tasks.cancel()
@@ -158,6 +161,7 @@ class Life:
         await self._replay(*await self._stored_until(fence, reader))
         self._snapshots.start_from(position)
         self._deliveries.listen()
+        await self._following.start(broker)
         await self._granting.start(self._host.broker.rights)
         self._answering.start()
         if self._options.history is not None:

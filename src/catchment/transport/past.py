@@ -190,7 +190,7 @@ class _Answering:
 
     def __init__(self, name: str, sql: str, topic: str, schemas: dict[str, Schema]) -> None:
         self._topic, self._name = topic, name
-        advice = Aggregation(schemas, AggregationOptions())
+        advice = Aggregation(AggregationOptions())
         self._broker = Broker(_BROKER, [_HISTORIES], Settings(schemas=schemas), [advice])
         self._session, self._writer = Session(_READER), FrameWriter()
         self._position = self._sent = 0

@@ -30,6 +30,7 @@ class PublishedRows:
 
     async def add(self, number: int, row: Mapping[str, Any]) -> None:
         """Publish a row soon; waits where many are under way."""
+        await self._client.look_up(self._topic, row.keys())
         self._pending.append((number, self._client.publish_soon(self._topic, row, wait=self._wait)))
         if len(self._pending) >= PENDING_MAX:
             await self.settle()

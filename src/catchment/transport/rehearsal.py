@@ -87,7 +87,7 @@ class _Pair:
         names = ("left", "right")
         self._brokers = {
             name: Broker(
-                name, [other], Settings(schemas=SCHEMAS), [Aggregation(SCHEMAS, AggregationOptions())]
+                name, [other], Settings(schemas=SCHEMAS), [Aggregation(AggregationOptions())]
             )
             for name, other in zip(names, names[::-1], strict=True)
         }  # fmt: skip

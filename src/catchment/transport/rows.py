@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ from catchment.model.errors import EventError
 from catchment.model.rows import row_types, rows_to_batch, typed_columns
 from catchment.model.schema import Schema
 
-__all__ = ["ColumnSets", "batches_of", "event_of_line", "shown_row"]
+__all__ = ["ColumnSets", "batches_of", "event_of_line", "names_in", "shown_row"]
 
 ROWS_MAX = 10_000
 BYTES_MAX = 500_000
@@ -48,6 +49,17 @@ class ColumnSets:
             for name, kind in row_types(schema).items()
         }
         return pa.RecordBatch.from_pydict(columns)
+
+
+def names_in(events: Any) -> AbstractSet[str]:
+    """The attributes that events have, in any form that `batches_of` takes."""
+    if isinstance(events, Mapping):
+        return events.keys()
+    if isinstance(events, (pa.RecordBatch, pa.Table)):
+        return frozenset(events.schema.names)
+    if isinstance(events, (list, tuple)):
+        return {name for row in events if isinstance(row, Mapping) for name in row}
+    return frozenset(map(str, getattr(events, "columns", ())))
 
 
 def batches_of(topic: str, schema: Schema, events: Any) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from heapq import nsmallest
 
 import msgspec
 
+from catchment.broker.advice import OWN
 from catchment.broker.broker import Broker
 from catchment.model.errors import UNREADABLE, TransportError
 from catchment.transport.figures import BrokerFigures
@@ -87,7 +88,9 @@ class StatusAnswers:
         if broker is None:
             return Page([], is_last=True)
         behind = (after.client, after.name)
-        keys = nsmallest(PAGE_COUNT + 1, (key for key in broker.subscribed if key > behind))
+        keys = nsmallest(
+            PAGE_COUNT + 1, (key for key in broker.subscribed if key > behind and not key[0].startswith(OWN))
+        )
         found: list[ListedSubscription] = []
         size = 0
         for client, name in keys[:PAGE_COUNT]:

@@ -22,7 +22,7 @@ class Between:
 
     def __init__(self, **options: Any) -> None:
         schemas = {"t": SCHEMA}
-        advice = Aggregation(schemas, AggregationOptions(**options))
+        advice = Aggregation(AggregationOptions(**options))
         self.broker = Broker("b", NEIGHBOURS, Settings(schemas=schemas), [advice])
         self.desk = Desk(self.broker)
         self._voices = {name: Voice(name) for name in (*NEIGHBOURS, "c", "p")}

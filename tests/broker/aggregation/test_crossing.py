@@ -30,7 +30,7 @@ class Links:
                 self.questions.add(asked(sql, "" if by_stride else f"b/{number}"), side)
         self.outlets = {side: Outlet(side, self.questions, by_stride=by_stride) for side in SIDES}
         self.deciding = Deciding(strategy, "b", SIDES)
-        self.crossing = Crossing("t", self.questions, self.outlets, self.deciding)
+        self.crossing = Crossing("t", "t", self.questions, self.outlets, self.deciding)
         self.ids = list(self.questions.by_id)
 
     def arrived(self, batch: pa.RecordBatch, *numbers: int, marks: Marks | None = None) -> Arrived:
@@ -45,7 +45,7 @@ class Links:
     ) -> dict[str, list[int]]:
         """Which rows cross at once, by side."""
         wanted = Matched({side: np.array(rows) for side, rows in (regular or {}).items()})
-        self.onwards, self.absorbed = self.crossing.offer(Ear(), arrived, wanted, upstream)
+        self.onwards, self.absorbed = self.crossing.offer(Ear(), arrived, wanted, upstream, {})
         return {side: rows.tolist() for side, rows in self.onwards.neighbours.items()}
 
     def marked(self, side: str) -> Marks:

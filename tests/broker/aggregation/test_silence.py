@@ -15,7 +15,7 @@ class Waiting:
         self.clock = Clock(lateness_us=0, idle_after_us=IDLE_US)
         self.open_ends = open_ends
         """By side, or `here`, the first end that something waits for."""
-        self.silence = Silence("t", self.clock, IDLE_US, self._ends)
+        self.silence = Silence("t", "t", self.clock, IDLE_US, self._ends)
 
     def _ends(self) -> dict[str, int]:
         return {HERE if side == "here" else side: end_us for side, end_us in self.open_ends.items()}

@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from catchment import Subscription
 from catchment.broker.aggregation import topic as topics
 from catchment.broker.aggregation.crossing import ADVICE
 from catchment.broker.aggregation.edges import Local
-from catchment.broker.aggregation.marks import Marks
+from catchment.broker.aggregation.marks import Marks, heard_marks
 from catchment.broker.aggregation.options import AggregationOptions
 from catchment.broker.aggregation.topic import Topic
 from catchment.broker.demands import AskedQuestion
@@ -25,7 +26,7 @@ class TopicBroker:
     """One topic at a broker between `left` and `right`, with a publisher `client`."""
 
     def __init__(self, placement: str = "early", **options: Any) -> None:
-        self.topic = Topic("t", SCHEMA, AggregationOptions(placement=placement, **options), "b", NEIGHBOURS)
+        self.topic = Topic("t", "t", SCHEMA, AggregationOptions(placement=placement, **options), "b", NEIGHBOURS)
         self._by_stride = placement == "cover"
         self.advertisers = {"client"}
 
@@ -55,9 +56,14 @@ class TopicBroker:
             self.topic.clock.accept(max(time_us for time_us, _ in several), now_us)
         rows = np.tile(np.arange(len(several)), len(self.topic.questions.by_id))
         numbers = np.repeat([one.number for one in self.topic.questions.by_id.values()], len(several))
-        onwards = self.topic.take_in(ear, batch, Matched(watched={ADVICE: (rows, numbers)}), upstream)
+        onwards = self.take_in(ear, batch, rows, numbers, upstream)
         self.topic.advance(ear)
         return ear, onwards
+
+    def take_in(self, ear: Ear, batch: pa.RecordBatch, rows: Any, numbers: Any, upstream: str) -> Matched:
+        """Take in events whose rows the questions of some numbers want."""
+        matched = Matched(watched={ADVICE: (rows, 2 * numbers + self._by_stride)})
+        return self.topic.take_in(ear, batch, matched, upstream, heard_marks(ear, upstream), {})
 
     def shown(self, ear: Ear) -> list[tuple[str, Any]]:
         """What neighbours were sent; partials by their states, behind them the promise."""
@@ -106,7 +112,7 @@ def test_events_that_were_held_go_ahead_of_partials_and_the_promise() -> None:
     one.publish((1, 7))
     ids = [known.number for known in one.topic.questions.by_id.values()]
     batch, ear = events((2, 5), (3, 5)), one.ear()
-    one.topic.take_in(ear, batch, Matched(watched={ADVICE: (np.arange(2), np.full(2, ids[0]))}), "client")
+    one.take_in(ear, batch, np.arange(2), np.full(2, ids[0]), "client")
     due, _ = one.publish((12, 7))
     assert one.shown(due) == [("left", ["e1"]), ("left", ["count=2", 10])]
 
@@ -141,7 +147,7 @@ def test_an_event_in_a_partial_from_further_up_is_not_counted_again() -> None:
     key = one.ask("left")
     ear, batch = one.ear(), events((1, 5), (2, 6))
     ear.notes = Marks(np.array([0]), np.array([key])).columns(2)
-    one.topic.take_in(ear, batch, Matched(watched={ADVICE: (np.arange(2), np.zeros(2, np.int64))}), "right")
+    one.take_in(ear, batch, np.arange(2), np.zeros(2, np.int64), "right")
     due = one.ear()
     one.topic.receive(due, "right", [], 10)
     one.topic.advance(due)
@@ -154,7 +160,7 @@ def test_marks_that_make_no_sense_are_reported_and_the_events_taken() -> None:
     one.ask("left")
     ear = one.ear()
     ear.notes = {}
-    one.topic.take_in(ear, events((1, 5)), Matched(watched={ADVICE: (np.array([0]), np.array([0]))}), "right")
+    one.take_in(ear, events((1, 5)), np.array([0]), np.array([0]), "right")
     assert list(ear.reports) == ["marks that do not fit"]
     assert one.topic.sizes()["cells of open windows"] == 1
 

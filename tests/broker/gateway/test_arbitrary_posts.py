@@ -57,7 +57,7 @@ def _damaged(draw: st.DrawFn) -> bytes:
 
 
 def outcomes(*data: bytes) -> list[Any]:
-    broker = Broker("b1", [], Settings(schemas=SCHEMAS), [Gateway(SCHEMAS)])
+    broker = Broker("b1", [], Settings(schemas=SCHEMAS), [Gateway()])
     step = Desk(broker).hand(*(Posted("t", one) for one in data))
     assert not broker.failures
     assert not broker.input_failures

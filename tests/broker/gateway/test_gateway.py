@@ -25,7 +25,7 @@ class Posting(Gateway):
     """A gateway as every broker here has it."""
 
     def __init__(self) -> None:
-        super().__init__(SCHEMAS, GatewayOptions(lease_us=LEASE_US, held_bytes_max=100_000))
+        super().__init__(GatewayOptions(lease_us=LEASE_US, held_bytes_max=100_000))
 
 
 def event(**values: Any) -> bytes:

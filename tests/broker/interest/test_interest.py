@@ -25,7 +25,7 @@ FIGURE_2 = Overlay.from_links([("b1", "b4"), ("b3", "b4"), ("b2", "b4"), ("b2", 
 
 
 def wire_of(overlay: Overlay, **options: Any) -> Wire:
-    return Wire(overlay, [lambda: Interest(SCHEMAS, InterestOptions(**options))])  # type: ignore[list-item]
+    return Wire(overlay, [lambda: Interest(InterestOptions(**options))])  # type: ignore[list-item]
 
 
 def ask(wire: Wire, client: str, name: str, function: str, **more: Any) -> int:
@@ -182,7 +182,7 @@ def test_what_makes_no_sense_is_refused_by_name(value: Any, named: str) -> None:
     ],
 )
 def test_a_neighbour_that_talks_nonsense_is_reported(value: Any) -> None:
-    broker, voice = Broker("b2", ["b1"], Settings(schemas=SCHEMAS), [Interest(SCHEMAS)]), Voice("b1")
+    broker, voice = Broker("b2", ["b1"], Settings(schemas=SCHEMAS), [Interest()]), Voice("b1")
     Desk(broker).hand(voice.says(m.AdviceMessage("interest", msgspec.msgpack.encode(value), 0)))
     assert broker.failures == broker.input_failures == ()
     assert broker.counters == {"messages about interest that do not fit": 1}
@@ -320,7 +320,7 @@ def test_a_broker_that_is_restored_goes_on_with_its_questions() -> None:
     wire.subscribe("b2/s", "slow", "speed < 20")
     wire.run()
     for desk in wire.desks.values():
-        desk.broker = restored(freeze(desk.broker).pieces(), wire.settings, [Interest(SCHEMAS)])
+        desk.broker = restored(freeze(desk.broker).pieces(), wire.settings, [Interest()])
     wire.subscribe("b3/s", "slow", "speed < 20")
     wire.unsubscribe("b2/s", "slow")
     wire.subscribe("b2/s", "slower", "speed < 10")

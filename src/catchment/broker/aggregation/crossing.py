@@ -79,24 +79,31 @@ class _Seen:
 class Crossing:
     """One topic's links, and the placement that is asked about each."""
 
-    def __init__(self, topic: str, questions: Questions, outlets: Mapping[str, Outlet], deciding: Deciding) -> None:
-        self._topic, self._questions = topic, questions
-        self._outlets, self._deciding = outlets, deciding
+    def __init__(
+        self, topic: str, key: str, questions: Questions, outlets: Mapping[str, Outlet], deciding: Deciding
+    ) -> None:
+        self._topic, self._key, self._questions = topic, key, questions
+        self._outlets, self.deciding = outlets, deciding
         self.held = {side: HeldBack() for side in outlets}
         self._unheard: list[_Seen] = []
         """What was decided since the last sample, and the placement has not heard of."""
 
-    def offer(self, at: At, arrived: Arrived, regular: Matched, upstream: str) -> tuple[Matched, dict[str, Bools]]:
-        """Where publications go as they are, and with which marks; and by side, which pairs were absorbed."""
+    def offer(
+        self, at: At, arrived: Arrived, regular: Matched, upstream: str, more: Mapping[str, Marks]
+    ) -> tuple[Matched, dict[str, Bools]]:
+        """Where publications go as they are, and with which marks; and by side, which pairs were absorbed.
+
+        `more` are marks by side of what was absorbed there for others.
+        """
         sides = [side for side in self._outlets if side != upstream]
         must = {side: regular.neighbours.get(side, _NO_ROWS) for side in sides}
         mine = {side: self._questions.at_side(side)[arrived.pairs.numbers] for side in sides}
         crossing = {side: must[side] for side in sides}
         absorbed = {side: np.zeros(len(arrived.pairs.rows), np.bool_) for side in sides}
         wanted = [side for side in sides if mine[side].any()]
-        if self._deciding.placement.holds:
+        if self.deciding.placement.holds:
             for side in wanted:
-                crossing[side] = self._hold_back(side, arrived, mine[side], must[side])
+                crossing[side] = self._hold_back(side, arrived, mine[side], must[side], more.get(side))
         else:
             if wanted:
                 seen = _Seen(arrived.pairs, arrived.times_us, {side: (mine[side], must[side]) for side in wanted})
@@ -107,17 +114,19 @@ class Crossing:
                     crossing[side] = np.union1d(must[side], raw)
         onwards = Matched(clients=regular.clients)
         for side in sides:
-            self._let_cross(onwards, side, arrived, crossing[side], absorbed[side])
+            self._let_cross(onwards, side, arrived, crossing[side], absorbed[side], more.get(side))
             if absorbed[side].any():
                 self._put_in(at, side, arrived, absorbed[side])
         return onwards, absorbed
 
-    def _let_cross(self, onwards: Matched, side: str, arrived: Arrived, rows: Ints, absorbed: Bools) -> None:
+    def _let_cross(
+        self, onwards: Matched, side: str, arrived: Arrived, rows: Ints, absorbed: Bools, more: Marks | None
+    ) -> None:
         if not len(rows):
             return
         onwards.neighbours[side] = rows
         pairs = arrived.pairs
-        marks = arrived.marks
+        marks = arrived.marks if more is None else arrived.marks.more(more.rows, more.questions)
         if absorbed.any():
             marks = marks.more(pairs.rows[absorbed], self._questions.tables.ids[pairs.numbers[absorbed]])
         columns = marks.taken(rows).columns(len(rows))
@@ -132,9 +141,9 @@ class Crossing:
 
     def _decide_by_period(self, at: At, seen: _Seen) -> dict[str, Bools]:
         """Decide what goes into partials: at once where the placement's answer is sure, else by asking it."""
-        period_us = self._deciding.placement.period_us
-        if period_us is None and self._deciding.answer() is not None:
-            return {side: mine & bool(self._deciding.answer()) for side, (mine, _) in seen.sides.items()}
+        period_us = self.deciding.placement.period_us
+        if period_us is None and self.deciding.answer() is not None:
+            return {side: mine & bool(self.deciding.answer()) for side, (mine, _) in seen.sides.items()}
         if period_us is None:
             return self._ask(seen)
         found = {side: np.zeros(len(mine), np.bool_) for side, (mine, _) in seen.sides.items()}
@@ -146,7 +155,7 @@ class Crossing:
             if not part.sides:
                 continue
             self._sample(at, int(seen.times_us[begin]))
-            answer = self._deciding.answer()
+            answer = self.deciding.answer()
             if answer is None:
                 decided = self._ask(part)
             else:
@@ -155,16 +164,16 @@ class Crossing:
                 decided = {side: mine & answer for side, (mine, _) in part.sides.items()}
             for side, of_part in decided.items():
                 found[side][inside] = of_part
-            if self._deciding.ponders:
+            if self.deciding.ponders:
                 at.spend("decide", sum(len(np.unique(part.pairs.rows[mine])) for mine, _ in part.sides.values()))
         return found
 
     def _sample(self, at: At, time_us: int) -> None:
-        if self._deciding.would_sample(time_us):
+        if self.deciding.would_sample(time_us):
             self.tell_placement()
-        before = self._deciding.transitions
-        if self._deciding.sample(time_us):
-            at.spend("transition", self._deciding.transitions - before)
+        before = self.deciding.transitions
+        if self.deciding.sample(time_us):
+            at.spend("transition", self.deciding.transitions - before)
             self.coordinate(at)
 
     def tell_placement(self) -> None:
@@ -177,7 +186,7 @@ class Crossing:
         """Ask the placement about each link, one cell of time after the other."""
         pairs, times_us = seen.pairs, seen.times_us
         sizes = event_bytes(pairs.events)
-        cells = cells_of(times_us, self._questions.windows, self._deciding.placement.period_us)
+        cells = cells_of(times_us, self._questions.windows, self.deciding.placement.period_us)
         run_of_row = np.concatenate(([0], np.cumsum(np.diff(cells) != 0)))
         standing, absorbed = {}, {}
         for side, (mine, must) in seen.sides.items():
@@ -198,7 +207,7 @@ class Crossing:
             for side, (stands, run_of_edge, decided) in standing.items():
                 inside = run_of_edge == run
                 if inside.any():
-                    decided[inside] = self._deciding.absorb(side, stands.where(inside), self._questions.by_id)
+                    decided[inside] = self.deciding.absorb(side, stands.where(inside), self._questions.by_id)
         for side, (found, pair, edge) in absorbed.items():
             found[pair[~standing[side][2][edge]]] = False
         return {side: found for side, (found, _, _) in absorbed.items()}
@@ -211,12 +220,12 @@ class Crossing:
 
     def coordinate(self, at: At) -> None:
         """Send neighbours the series whose number of links has changed."""
-        for side, news in self._deciding.news(self._questions.by_id).items():
-            at.tell(side, ["ahead", self._topic, news])
+        for side, news in self.deciding.news(self._questions.by_id).items():
+            at.tell(side, ["ahead", self._key, news])
 
     # -- when a stride has ended --------------------------------------------------------------------------------------
 
-    def _hold_back(self, side: str, arrived: Arrived, mine: Bools, must: Ints) -> Ints:
+    def _hold_back(self, side: str, arrived: Arrived, mine: Bools, must: Ints, more: Marks | None) -> Ints:
         """Let wait what may; what a regular subscription wants goes at once, and so does what must be collected."""
         pairs = arrived.pairs.where(mine)
         at_once = np.zeros(arrived.events.num_rows, np.bool_)
@@ -224,10 +233,10 @@ class Crossing:
         at_once[must] = True
         waits = ~at_once[pairs.rows]
         if waits.any():
-            self._hold(side, arrived, np.flatnonzero(mine)[waits])
+            self._hold(side, arrived, np.flatnonzero(mine)[waits], more)
         return np.flatnonzero(at_once)
 
-    def _hold(self, side: str, arrived: Arrived, chosen: Ints) -> None:
+    def _hold(self, side: str, arrived: Arrived, chosen: Ints, more: Marks | None) -> None:
         pairs, count = arrived.pairs, arrived.events.num_rows
         ends_us = np.full(count, np.iinfo(np.int64).max)
         np.minimum.at(ends_us, pairs.rows[chosen], arrived.ends_us[chosen])
@@ -240,7 +249,9 @@ class Crossing:
             Pairs(arrived.events, pairs.rows[chosen], pairs.numbers[chosen]),
             since_us,
             ends_us,
-            Marks(arrived.marks.rows, arrived.marks.questions),
+            Marks(arrived.marks.rows, arrived.marks.questions)
+            if more is None
+            else Marks(arrived.marks.rows, arrived.marks.questions).more(more.rows, more.questions),
         )
         self.held[side].add(whole.taken(rising(pairs.rows[chosen], count)))
 
@@ -301,7 +312,7 @@ class Crossing:
             due |= _is_in(cells, received) & (np.asarray(windows.stride_end_us(strides)) <= end_us)
         must = np.zeros(len(lots.weights), np.bool_)
         standing = Standing(lots.weights, lots.size_bytes, must, lots.lot, names, keys[lots.want], strides, due)
-        decided = self._deciding.absorb(side, standing, self._questions.by_id)
+        decided = self.deciding.absorb(side, standing, self._questions.by_id)
         absorbed = np.ones(len(held.pairs.rows), np.bool_)
         absorbed[wants.pair[~decided[lots.edge]]] = False
         return absorbed

@@ -60,7 +60,7 @@ class Deciding:
     """One topic's placement at one broker, and what it has learned."""
 
     def __init__(self, strategy: Strategy, broker: str, neighbours: Sequence[str]) -> None:
-        self._strategy = strategy
+        self._strategy, self._star = strategy, (broker, tuple(neighbours))
         self._tree = topic_tree(Overlay.from_links([(broker, one) for one in neighbours]))
         self._links = {target: at for at, (source, target) in enumerate(self._tree.link_names) if source == broker}
         self._broker = self._tree.brokers.index(broker)
@@ -74,6 +74,12 @@ class Deciding:
         """By neighbour and series, how many more links a publication crosses beyond that neighbour, as it has said."""
         self._said: dict[tuple[str, SeriesName], int] = {}
         self.placement = self._make(0)
+
+    def under(self, strategy: Strategy) -> Deciding:
+        """Another placement at this broker, which has learned nothing yet but what neighbours have said."""
+        made = Deciding(strategy, *self._star)
+        made._heard, made._said = self._heard, self._said
+        return made
 
     @property
     def learns(self) -> bool:

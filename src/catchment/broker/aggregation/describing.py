@@ -19,6 +19,7 @@ from catchment.broker.aggregation.clocks import NEVER
 from catchment.broker.aggregation.crossing import ADVICE
 from catchment.broker.aggregation.marks import Marks
 from catchment.broker.demands import AskedQuestion, Demand
+from catchment.broker.topics import extended
 from catchment.model.schema import Schema
 from catchment.stages import NOTHING, Question, SeriesName, described_partials, partials_from_bytes
 
@@ -33,10 +34,12 @@ class Describer:
     """
 
     def __init__(self, schemas: Mapping[str, Schema]) -> None:
-        self._schemas = {topic: schema.with_implicit() for topic, schema in schemas.items()}
+        self._schemas = dict(schemas)
         self._questions: dict[int, Question] = {}
 
     def __call__(self, message: m.Message) -> str:
+        if isinstance(message, m.TopicAdded):
+            self._schemas |= extended(self._schemas, {message.topic: message.attributes})
         if isinstance(message, m.Subscribed) and message.topic in self._schemas:
             return self._subscribed(message)
         if isinstance(message, m.Published) and message.notes is not None:
@@ -64,7 +67,7 @@ class Describer:
     def _demand(self, topic: str, demand: Demand) -> str:
         if not isinstance(demand, AskedQuestion):
             return str(demand)
-        question = demand.planned(topic, self._schemas[topic])
+        question = demand.planned(topic, self._schemas[topic].with_implicit())
         known = self._questions.setdefault(question.id, question)
         known.parts[:] = dict.fromkeys((*known.parts, *demand.parts))
         return f"{self._name(question.id)}: {demand}"

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from catchment.broker.advice import At
 from catchment.broker.aggregation.clocks import NEVER
 
-__all__ = ["Marks"]
+__all__ = ["Marks", "heard_marks"]
 
 Ints = npt.NDArray[np.int64]
 SERVED, HELD = "served", "held"
@@ -76,3 +77,14 @@ class Marks:
         if self.held_us is not None:
             held = pa.array(self.held_us, pa.int64(), mask=self.held_us == NEVER)
         return {SERVED: served, HELD: held}
+
+
+def heard_marks(at: At, upstream: str) -> Marks | None:
+    """What a neighbour says of publications, if it says anything."""
+    if upstream not in at.neighbours or at.notes is None:
+        return None
+    try:
+        return Marks.of(at.notes)
+    except Exception as error:  # whatever a neighbour says: nothing of it is taken
+        at.report("marks that do not fit", f"from {upstream}: {type(error).__name__}: {error}")
+        return Marks.none()

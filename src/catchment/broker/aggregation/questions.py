@@ -128,6 +128,11 @@ class Questions:
         """How often anything is asked, on all sides."""
         return sum(view.asked.total() for known in self.by_id.values() for view in known.views.values())
 
+    def extend(self, schema: Schema) -> None:
+        """Questions may be about more attributes from now on."""
+        self.schema = schema.with_implicit()
+        self._forget_tables()
+
     def id_of(self, asked: AskedQuestion) -> int:
         return asked.planned(self._topic, self.schema).id
 

@@ -20,8 +20,10 @@ __all__ = ["Silence"]
 class Silence:
     """Who waits for whom, about one topic."""
 
-    def __init__(self, topic: str, clock: Clock, idle_after_us: int, open_ends: Callable[[], dict[str, int]]) -> None:
-        self._topic, self._clock, self._idle_after_us = topic, clock, idle_after_us
+    def __init__(
+        self, topic: str, key: str, clock: Clock, idle_after_us: int, open_ends: Callable[[], dict[str, int]]
+    ) -> None:
+        self._topic, self._key, self._clock, self._idle_after_us = topic, key, clock, idle_after_us
         self._open_ends = open_ends
         """Of each side for which something waits, the first end that it waits for."""
         self._watching = False
@@ -36,7 +38,7 @@ class Silence:
             ends = [end_us for side, end_us in self._open_ends().items() if end_us > self._sought.get(side, NEVER)]
             if ends:
                 self._watching = True
-                at.wake(timer_key("watch", self._topic, HERE), self._clock.patience_us(min(ends), at.now_us))
+                at.wake(timer_key("watch", self._key, HERE), self._clock.patience_us(min(ends), at.now_us))
 
     def look(self, at: At) -> None:
         """Something may have waited too long: ask those whose time is behind."""
@@ -57,11 +59,11 @@ class Silence:
                 continue
             if peer in at.neighbours:
                 if clock.heard.get(peer, NEVER) < end_us:
-                    at.tell(peer, ["want", self._topic, end_us, at.now_us])
+                    at.tell(peer, ["want", self._key, end_us, at.now_us])
             elif clock.own_us() < end_us:
                 clock.want(end_us)
         if clock.wanted_us > clock.own_us():
-            at.wake(timer_key("idle", self._topic, HERE), max(clock.idle_at_us(), at.now_us))
+            at.wake(timer_key("idle", self._key, HERE), max(clock.idle_at_us(), at.now_us))
 
     def peers_changed(self, at: At) -> None:
         """Ask new publishers for the times that sides still wait for."""
@@ -79,7 +81,7 @@ class Silence:
         if clock.wanted_us <= clock.own_us():
             return False
         if at.now_us < clock.idle_at_us():
-            at.wake(timer_key("idle", self._topic, HERE), clock.idle_at_us())
+            at.wake(timer_key("idle", self._key, HERE), clock.idle_at_us())
             return False
         clock.advance_idle_clock()
         return True

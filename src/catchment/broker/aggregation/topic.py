@@ -31,6 +31,7 @@ from catchment.broker.peers import HERE
 from catchment.broker.routing import Matched
 from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
+from catchment.overlay.placement import Strategy
 from catchment.stages import ByCode, misfits, partials_from_bytes, partials_to_bytes
 
 __all__ = ["Topic"]
@@ -48,27 +49,49 @@ WEIGHED_EVERY = 1_000
 
 
 class Topic:
-    """All that a broker knows and holds of one topic."""
+    """All that a broker knows and holds of one topic, as far as partials are of one grain: for windows, or for strides.
+
+    `key` names it in messages and timers.
+    """
 
     def __init__(
-        self, name: str, schema: Schema, options: AggregationOptions, broker: str, neighbours: Sequence[str]
+        self, name: str, key: str, schema: Schema, options: AggregationOptions, broker: str, neighbours: Sequence[str]
     ) -> None:
-        self.name, self._revises = name, options.revises
-        by_stride = options.strategy().grain == "stride"
+        self.name, self.key, self._revises = name, key, options.revises
+        self.grain = options.strategy().grain
+        by_stride = self.grain == "stride"
         self.questions = Questions(name, schema)
         self.clock = Clock(options.lateness_us, options.idle_after_us)
         self.edge = Edge(self.questions, by_stride=by_stride, revises=options.revises)
         self.outlets = {side: Outlet(side, self.questions, by_stride=by_stride) for side in neighbours}
-        self.silence = Silence(name, self.clock, options.idle_after_us, self._open_ends)
+        self.silence = Silence(name, key, self.clock, options.idle_after_us, self._open_ends)
         self._waiting_times = WaitingTimes(broker, options)
         self.deciding = self.crossing = None
         if neighbours:
             self.deciding = Deciding(options.strategy(), broker, neighbours)
-            self.crossing = Crossing(name, self.questions, self.outlets, self.deciding)
+            self.crossing = Crossing(name, key, self.questions, self.outlets, self.deciding)
         self._unanswered: dict[str, dict[int, None]] = {}
         """Of neighbours, the questions that this input brought; empty between inputs."""
         self._gone: dict[int, None] = {}
         self._memory_bytes_max, self._unweighed = options.memory_bytes_max, 0
+
+    def extend(self, schema: Schema) -> None:
+        """Events have more attributes from now on; those that came before lack them."""
+        for place in (self.edge, *self.outlets.values()):
+            self._before_change(place)
+        self.questions.extend(schema)
+
+    def place(self, strategy: Strategy) -> None:
+        """Let another placement of this grain decide from now on.
+
+        That is sound at any moment, and brokers may change one after the other: each decision is about publications
+        that are before one link, marks say on a publication which questions have it in a partial, and a partial says
+        what it is of. So a window may have some of its publications in partials and get others as they are, as it does
+        with placements that learn.
+        """
+        if self.deciding is not None and self.crossing is not None:
+            self.crossing.tell_placement()
+            self.deciding = self.crossing.deciding = self.deciding.under(strategy)
 
     # -- who asks ---------------------------------------------------------------------------------------------------
 
@@ -81,7 +104,7 @@ class Topic:
         is_new = known is None
         known = self.questions.add(asked, side)
         if is_new:
-            at.watch(self.name, known.number, known.where)
+            at.watch(self.name, self._watched(known.number), known.where)
         place.asked_for(known.views[side].question, before)
         self._gone.pop(known.id, None)
         if side == HERE:
@@ -102,13 +125,17 @@ class Topic:
         if view is None and self.crossing is not None and side != HERE:
             self.crossing.forget(side, known.number)
         if not known.views:
-            at.unwatch(self.name, known.number)
+            at.unwatch(self.name, self._watched(known.number))
             self._waiting_times.forget(known.id)
             self._gone[known.id] = None
             while len(self._gone) > _GONE_MAX:
                 del self._gone[next(iter(self._gone))]
             if self.deciding is not None:
                 self.deciding.forget(self.questions.by_id)
+
+    def _watched(self, number: int) -> int:
+        """The number under which a question's filter is matched: those of both grains are matched together."""
+        return 2 * number + (self.grain == "stride")
 
     def answer_since(self, at: At) -> None:
         """Tell neighbours up to which time the questions that they have just asked miss events."""
@@ -118,7 +145,7 @@ class Topic:
                 by_time.setdefault(max(self.clock.known_us, known.since_us), []).append(known.id)
             for since_us, ids in sorted(by_time.items()):
                 if since_us > NEVER:
-                    at.tell(side, ["since", self.name, ids, since_us])
+                    at.tell(side, ["since", self.key, ids, since_us])
         self._unanswered = {}
 
     def learn_since(self, at: At, questions: Iterable[int], since_us: int, sender: str) -> None:
@@ -131,7 +158,7 @@ class Topic:
                 if side not in (HERE, sender):
                     onwards.setdefault(side, []).append(known.id)
         for side, ids in onwards.items():
-            at.tell(side, ["since", self.name, ids, since_us])
+            at.tell(side, ["since", self.key, ids, since_us])
 
     def passed(self, at: At, local: Local, end_us: int) -> tuple[int, int, int]:
         """The first time from which on windows are whole, the end of the last that begins earlier, the end that passed.
@@ -140,15 +167,15 @@ class Topic:
         is asked for, as if a window were open.
         """
         window = local.wanted.window
-        if local.since_us == NEVER:
+        if local.whole_us == NEVER:
             return NEVER, NEVER, NEVER
-        last_us = window.end_us((local.since_us - 1) // window.shift_us)
+        last_us = window.end_us((local.whole_us - 1) // window.shift_us)
         time_us = self.clock.watermark_us(at.advertisers(self.name), at.neighbours)
         passed_us = window.last_end_us(min(time_us, last_us))
         self.clock.closed_us = max(self.clock.closed_us, passed_us)
         if passed_us < min(end_us, last_us):
             self.silence.want(at, min(end_us, last_us), HERE)
-        return local.since_us, last_us, passed_us
+        return local.whole_us, last_us, passed_us
 
     def _before_change(self, place: Place) -> None:
         """Add up what has come so far, by the questions that were asked until now."""
@@ -194,36 +221,45 @@ class Topic:
                 ends.append(last_end_us(windows, time_us))
         return max(ends)
 
-    def take_in(self, at: At, events: pa.RecordBatch, matched: Matched, upstream: str) -> Matched:
-        """Add publications up, hold them back, or forward them; return where they go as they are, with which marks."""
-        notes = at.notes if upstream in at.neighbours else None
-        if not self.questions and notes is None:
+    def take_in(
+        self,
+        at: At,
+        events: pa.RecordBatch,
+        matched: Matched,
+        upstream: str,
+        marks: Marks | None,
+        more: dict[str, Marks],
+    ) -> Matched:
+        """Add publications up, hold them back, or forward them; return where they go as they are, with which marks.
+
+        `marks` have come with them, if anything has; `more` are marks by side of what was absorbed for questions of
+        another grain, and those of this one are added.
+        """
+        if not self.questions and marks is None:
             return matched
-        marks = self._marks(at, notes, upstream)
-        # What was held goes on for aggregates alone: whoever wants it as it is has it already.
-        regular = matched if marks.held_us is None else matched.without(marks.held_us > NEVER)
+        marks = marks or Marks.none()
         times_us = event_times_us(events)
         self._weigh(at, events.num_rows)
         self.clock.see(int(times_us.max()), at.now_us)
-        arrived = self._arrived(events, times_us, matched.watched.get(ADVICE, _NOTHING), marks)
+        rows, numbers = matched.watched.get(ADVICE, _NOTHING)
+        mine = numbers % 2 == (self.grain == "stride")
+        arrived = self._arrived(events, times_us, (rows[mine], numbers[mine] // 2), marks)
         here = self.questions.at_side(HERE)[arrived.pairs.numbers]
         if here.any():
             self.edge.add(arrived.pairs.where(here), int(arrived.ends_us[here].min()))
             at.spend("add", int(here.sum()))
-        onwards = regular
+        onwards = matched
         absorbed: dict[str, npt.NDArray[np.bool_]] = {}
         if self.crossing is not None:
-            onwards, absorbed = self.crossing.offer(at, arrived, regular, upstream)
+            onwards, absorbed = self.crossing.offer(at, arrived, matched, upstream, more)
+            onwards.watched = matched.watched
+            for side, chosen in absorbed.items():
+                if chosen.any():
+                    ids = self.questions.tables.ids[arrived.pairs.numbers[chosen]]
+                    more[side] = more.get(side, Marks.none()).more(arrived.pairs.rows[chosen], ids)
         if self._revises:
             self._set_timers(at, arrived, {HERE: here, **absorbed})
         return onwards
-
-    def _marks(self, at: At, notes: Mapping[str, pa.Array] | None, sender: str) -> Marks:
-        try:
-            return Marks.of(notes)
-        except Exception as error:  # whatever a neighbour says: nothing of it is taken
-            at.report("marks that do not fit", f"from {sender}: {type(error).__name__}: {error}")
-            return Marks.none()
 
     def _arrived(self, events: pa.RecordBatch, times_us: Ints, watched: tuple[Ints, Ints], marks: Marks) -> Arrived:
         """Find out who wants publications and does not have them yet."""
@@ -271,7 +307,7 @@ class Topic:
 
     def _wake(self, at: At, side: str, item: Item, due_us: int) -> None:
         if self._place(side).timers.wake(item, due_us):
-            at.wake(timer_key("tell", self.name, side), due_us)
+            at.wake(timer_key("tell", self.key, side), due_us)
 
     def _weigh(self, at: At, publications: int) -> None:
         """Say so, now and then, if open windows take more memory than they may: who asks for them should know."""
@@ -384,9 +420,9 @@ class Topic:
             counts = ("partials", *outlet.weight(cells))
         pieces = [partials_to_bytes(rows) for rows in outlet.pieces(cells, FLOW_BYTES_MAX)] or [memoryview(b"")]
         for piece in pieces[:-1]:
-            at.tell(outlet.side, ["flow", self.name, [piece], None, at.now_us], counts=("partials", 0, 0))
+            at.tell(outlet.side, ["flow", self.key, [piece], None, at.now_us], counts=("partials", 0, 0))
         last = [pieces[-1]] if pieces[-1] else []
-        at.tell(outlet.side, ["flow", self.name, last, promise_us, at.now_us], counts=counts)
+        at.tell(outlet.side, ["flow", self.key, last, promise_us, at.now_us], counts=counts)
 
     def _finish(self, at: At, time_us: int) -> None:
         """Notify clients of all windows that end up to a time."""
@@ -448,7 +484,7 @@ class Topic:
             self.advance(at)
 
     def _timer(self, what: str, side: str) -> str:
-        return timer_key(what, self.name, side)
+        return timer_key(what, self.key, side)
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
@@ -457,7 +493,22 @@ class Topic:
         found = {HERE: self.edge.first_end_us()} | {
             side: self._first_end_us(outlet) for side, outlet in self.outlets.items()
         }
-        return {side: end_us for side, end_us in found.items() if end_us is not None}
+        open_ends = {side: end_us for side, end_us in found.items() if end_us is not None}
+        leaving_us = self.edge.leaving_us()
+        if leaving_us is not None:
+            open_ends[HERE] = min(open_ends.get(HERE, leaving_us), leaving_us)
+        return open_ends
+
+    def left(self, at: At) -> list[str]:
+        """Take out the subscriptions that are answered by another grain, once their last window here has ended."""
+        leaving_us = self.edge.leaving_us()
+        if leaving_us is None:
+            return []
+        return self.edge.left_until(self.clock.watermark_us(at.advertisers(self.name), at.neighbours))
+
+    def last_told_us(self) -> int:
+        """The latest time about which something may have been told or closed here."""
+        return max(self.clock.known_us, self.clock.seen_us, self.clock.closed_us, self.edge.closed_us)
 
     def sizes(self) -> dict[str, int]:
         """How large everything is that could grow."""

@@ -57,16 +57,16 @@ class Gateway(Advice):
 
     name = "gateway"
 
-    def __init__(self, schemas: Mapping[str, Schema], options: GatewayOptions | None = None) -> None:
-        self._schemas, self._options = schemas, options or GatewayOptions()
+    def __init__(self, options: GatewayOptions | None = None) -> None:
+        self._options = options or GatewayOptions()
         self._decoders: dict[str, TopicDecoder] = {}
         self._topics: dict[str, _Topic] = {}
 
     def on_posted(self, at: At, topic: str, posts: Sequence[Post]) -> Mapping[int, str] | None:
-        if topic not in self._schemas:
-            reason = f"unknown topic {topic!r}; known are {', '.join(sorted(self._schemas))}"
+        if topic not in at.schemas:
+            reason = f"unknown topic {topic!r}; known are {', '.join(sorted(at.schemas))}"
             return dict.fromkeys(range(len(posts)), reason)
-        found = self._decoder(topic).decode(posts, partial(at.checked, topic))
+        found = self._decoder(at, topic).decode(posts, partial(at.checked, topic))
         if not found.batches:
             return found.refused
         state = self._topics.get(topic)
@@ -86,10 +86,13 @@ class Gateway(Advice):
         state.hold(found.batches)
         return found.refused
 
-    def _decoder(self, topic: str) -> TopicDecoder:
+    def _decoder(self, at: At, topic: str) -> TopicDecoder:
         if topic not in self._decoders:
-            self._decoders[topic] = TopicDecoder(topic, self._schemas[topic])
+            self._decoders[topic] = TopicDecoder(topic, at.schemas[topic])
         return self._decoders[topic]
+
+    def on_topic_added(self, at: At, topic: str, schema: Schema) -> None:
+        self._decoders.pop(topic, None)
 
     def _publish(self, at: At, topic: str, batches: Sequence[pa.RecordBatch]) -> None:
         for batch in batches:

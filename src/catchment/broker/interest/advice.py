@@ -11,7 +11,7 @@ Rule 4: a tree that nobody asks for any more leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -24,7 +24,6 @@ from catchment.broker.interest.tree import InterestTree
 from catchment.broker.routing import Before
 from catchment.model.errors import CatchmentError, ConfigurationError
 from catchment.model.filter import Filter
-from catchment.model.schema import Schema
 from catchment.model.subscription import Subscription
 
 __all__ = ["ADVICE", "Interest"]
@@ -45,8 +44,8 @@ class Interest(Advice):
 
     name = ADVICE
 
-    def __init__(self, schemas: Mapping[str, Schema], options: InterestOptions | None = None) -> None:
-        self._schemas, self._options = schemas, options or InterestOptions()
+    def __init__(self, options: InterestOptions | None = None) -> None:
+        self._options = options or InterestOptions()
         self._trees: dict[str, InterestTree] = {}
         self._asked: dict[str, dict[str, str]] = {}
         """By client and name, the key of the question that it asks."""
@@ -70,7 +69,7 @@ class Interest(Advice):
         name = value["ask"]
         if not isinstance(name, str) or name in self._asked.get(client, {}):
             raise ConfigurationError(f"interest is asked as {name!r}; accepted is a name that this client does not use")
-        question = InterestQuestion.asked(value.get("function"), value.get("topic"), value.get("where"), self._schemas)
+        question = InterestQuestion.asked(value.get("function"), value.get("topic"), value.get("where"), at.schemas)
         slack = question.slack(value.get("tolerance"))
         tree = self._tree(at, question)
         self._asked.setdefault(client, {})[name] = question.key
@@ -153,7 +152,7 @@ class Interest(Advice):
     def on_message(self, at: At, sender: str, value: Any) -> None:
         try:
             for plain, slack in value.get(GRANTS, ()):
-                tree = self._tree(at, InterestQuestion.from_plain(plain, self._schemas))
+                tree = self._tree(at, InterestQuestion.from_plain(plain, at.schemas))
                 tree.be_granted(sender, slack)
                 self._mark(at, tree.question.key)
             self._take_values(at, sender, value.get(VALUES, ()))
@@ -258,7 +257,7 @@ class Interest(Advice):
             for topic in at.topics(client):
                 self._publishing[topic] = sorted({client, *self._publishing.get(topic, ())})
             for name, known in at.subscriptions(client).items():
-                query = Subscription(name, at.broker, sql=known.sql).within(self._schemas)
+                query = Subscription(name, at.broker, sql=known.sql).within(at.schemas)
                 self._subscribed.setdefault(known.topic, {}).setdefault(client, []).append(query.where)
 
     def sizes(self) -> dict[str, int]:
@@ -278,7 +277,7 @@ class Interest(Advice):
 
     def restore(self, at: At, saved: Any) -> None:
         for one in saved["trees"]:
-            question = InterestQuestion.from_plain(one["question"], self._schemas)
+            question = InterestQuestion.from_plain(one["question"], at.schemas)
             tree = self._trees[question.key] = InterestTree(question, at.neighbours, self._options.division)
             tree.restore(one)
         self._asked = {client: dict(asked) for client, asked in saved["asked"].items()}

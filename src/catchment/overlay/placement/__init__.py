@@ -1,7 +1,14 @@
 """Where to aggregate: placements, what they are asked, and what each makes the links carry."""
 
 from catchment.overlay.placement.adaptive import Adaptive, Knowledge
-from catchment.overlay.placement.choosing import ONLINE, OPTIMAL, PLACEMENTS, Chosen, PlacementName, Strategy
+from catchment.overlay.placement.choosing import (
+    ONLINE,
+    OPTIMAL,
+    PLACEMENTS,
+    Chosen,
+    PlacementName,
+    Strategy,
+)
 from catchment.overlay.placement.covers import minimum_cover
 from catchment.overlay.placement.folding import Fold
 from catchment.overlay.placement.offers import MESSAGES, PERIOD_US, Cost, Offer, Placement

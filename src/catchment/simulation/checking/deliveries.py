@@ -64,4 +64,4 @@ def _condition(world: World, wish: Wish) -> Filter | None:
     if wish.asked.refused is not None:
         return None
     subscription = Subscription(wish.name, sql=wish.asked.message.sql)
-    return subscription.within(world.settings.schemas).where
+    return subscription.within(world.schemas).where

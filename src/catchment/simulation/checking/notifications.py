@@ -76,8 +76,8 @@ def _expected(world: World, wish: Wish, accepted: list[Publication]) -> dict[Key
     """What the oracle says of all windows."""
     if not accepted:
         return {}
-    events = _table(accepted, wish.topic, world.settings.schemas)
-    answer = oracle(events, subscriptions=[wish.subscription], schema=world.settings.schemas)
+    events = _table(accepted, wish.topic, world.schemas)
+    answer = oracle(events, subscriptions=[wish.subscription], schema=world.schemas)
     return {(line.key[1], line.key[2], line.key[3], line.key[4]): line for line in (*answer.lines, *answer.overflown)}
 
 

@@ -21,10 +21,14 @@ def check_routes(world: World) -> Iterator[str]:
 
     The truth is worked out from the clients, who know nothing of brokers.
     """
+    ignorant = [name for name, node in world.nodes.items() if node.broker.schemas != world.schemas]
+    if ignorant:
+        yield f"{', '.join(ignorant)} do not know all topics"
+        return
     for one, other in world.links:
         there = _side_of(other, one, world)
         here = [name for name in world.nodes if name not in there]
-        for topic in world.settings.schemas:
+        for topic in world.schemas:
             routes = world.nodes[one].broker.routes(topic)
             who = f"{one} about {other} and {topic}"
             publishes = any(topic in client.advertised for client in _clients_at(there, world))
@@ -44,15 +48,14 @@ def check_routes(world: World) -> Iterator[str]:
 
 def _compare_questions(who: str, known: list[AskedQuestion], wanted: list[AskedQuestion]) -> Iterator[str]:
     """Shared questions are known once, with all parts that anyone asks for; others once for each subscription."""
-    if any(one.subscription for one in known):
-        if len({one.subscription for one in known}) < len(known):
-            yield f"{who}: a subscription is known twice"
-        expected = Counter(wanted)
-    else:
-        parts: dict[AskedQuestion, set[Part]] = {}
-        for one in wanted:
-            parts.setdefault(one.question, set()).update(one.parts)
-        expected = Counter(question.with_parts(of) for question, of in parts.items())
+    own = [one for one in known if one.subscription]
+    if len({one.subscription for one in own}) < len(own):
+        yield f"{who}: a subscription is known twice"
+    asked_apart = Counter(replace(one, subscription="") for one in own)
+    parts: dict[AskedQuestion, set[Part]] = {}
+    for one in (Counter(wanted) - asked_apart).elements():
+        parts.setdefault(one.question, set()).update(one.parts)
+    expected = (Counter(wanted) & asked_apart) + Counter(question.with_parts(of) for question, of in parts.items())
     found = Counter(replace(one, subscription="") for one in known)
     for one in (expected - found).elements():
         yield f"{who}: not known is [{one}]"
@@ -95,10 +98,10 @@ def _wanted_at(brokers: Collection[str], topic: str, world: World) -> list[Deman
     for client in _clients_at(brokers, world):
         for wish in client.wishes.values():
             if wish.topic == topic and wish.asked.refused is None:
-                query = Subscription(wish.name, sql=wish.asked.message.sql).within(world.settings.schemas)
+                query = Subscription(wish.name, sql=wish.asked.message.sql).within(world.schemas)
                 if query.where == NO_EVENT:
                     continue
-                schema = world.settings.schemas[topic].with_implicit()
+                schema = world.schemas[topic].with_implicit()
                 found.append(query.where if query.aggregate is None else AskedQuestion.of(query, schema))
     return found
 
