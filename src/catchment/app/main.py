@@ -409,6 +409,29 @@ def subscribe(
     subscribe_lines(sql, server, at, name=name, durable=durable, count=count, since=since, credentials=credentials)
 
 
+@app.command()
+@reported
+def interest(
+    topic: Annotated[str, typer.Argument(help="The topic whose clients are asked about.")],
+    server: ServerOption,
+    at: AtOption = None,
+    function: Annotated[str, typer.Option(help="subscriptions, subscribers or publishers.")] = "subscriptions",
+    where: Annotated[str | None, typer.Option(help="Only subscriptions that overlap this condition.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="How far the value may be from the truth.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="A line for each change, until Ctrl-C.")] = False,
+    key: KeyOption = None,
+    ca: CaOption = None,
+    client_certificate: CertificateOption = None,
+) -> None:
+    """How many subscriptions or publishers a topic has, as JSON: the value, and how far the truth may be from it."""
+    from catchment.app.interest import interest_lines
+
+    credentials = credentials_of(key, ca, client_certificate)
+    interest_lines(
+        topic, server, at, function=function, where=where, tolerance=tolerance, watch=watch, credentials=credentials
+    )
+
+
 SizesOption = Annotated[list[int] | None, typer.Option("--size", min=1, help="How many; may be given several times.")]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from catchment.app.config import Configuration
 from catchment.app.guarded import GuardedServer
 from catchment.app.outside import Ports, RowTeller, Web
+from catchment.app.stopping import until_stopped
 from catchment.broker.aggregation import AggregationOptions
 from catchment.broker.gateway import GatewayOptions
 from catchment.model.errors import CatchmentError, ConfigurationError, EventError
@@ -429,9 +430,6 @@ def subscribe_lines(
     """Print what a subscription brings as JSON lines, until Ctrl-C or so many."""
 
     async def run() -> None:
-        stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         client = await Client(url, broker=at, name=durable, durable=durable is not None, credentials=credentials).open()
         try:
             subscription = await client.subscribe(sql, name=name, since=since)
@@ -448,13 +446,7 @@ def subscribe_lines(
                         subscription.confirm()
                         return
 
-            reading, stopping = asyncio.create_task(read()), asyncio.create_task(stopped.wait())
-            await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
-            for task in (reading, stopping):
-                task.cancel()
-            await asyncio.gather(reading, stopping, return_exceptions=True)
-            if not reading.cancelled() and (error := reading.exception()) is not None:
-                raise error
+            await until_stopped(read())
         finally:
             await client.close()
 

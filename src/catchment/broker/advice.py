@@ -42,6 +42,7 @@ from catchment.broker.frames import MESSAGE_BYTES_MAX, carried, require_forwarda
 from catchment.broker.inputs import Post
 from catchment.broker.limits import shortened
 from catchment.broker.peers import HISTORY
+from catchment.broker.rights import Deed, may
 from catchment.broker.store import DeleteKey, ListKeys, ReadKey, StoreRequest, WriteKey
 from catchment.model.errors import ConfigurationError, require_type
 from catchment.model.filter import Filter
@@ -176,6 +177,10 @@ class At:
         """What a client advertises."""
         self._require_client(client)
         return tuple(sorted(self._here.peers[client].topics))
+
+    def may(self, client: str, deed: Deed, topic: str | None) -> bool:
+        """Whether the owner of a client may publish or subscribe to a topic; None is every topic."""
+        return may(self._here, client, deed, topic)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

@@ -16,18 +16,25 @@ from catchment.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["losers", "require_right"]
+__all__ = ["Deed", "losers", "may", "require_right"]
 
 Deed = Literal["publish", "subscribe"]
 
 
+def may(broker: Broker, client: str, deed: Deed, topic: str | None) -> bool:
+    """Whether the owner of a client may do something with a topic; None is every topic."""
+    peer = broker.peers.get(client)
+    if broker.rights is None or peer is None or not peer.owner:
+        return True
+    allowed = broker.rights.get(peer.owner)
+    return _topics(allowed, deed) is None if topic is None else _may(allowed, deed, topic)
+
+
 def require_right(broker: Broker, client: str, deed: Deed, topic: str) -> None:
     """Refuse what the owner of a client may not do."""
-    if broker.rights is None:
-        return
-    peer = broker.peers.get(client)
-    owner = "" if peer is None else peer.owner
-    if owner and not _may(broker.rights.get(owner), deed, topic):
+    if not may(broker, client, deed, topic):
+        assert broker.rights is not None
+        owner = broker.peers[client].owner
         allowed = ", ".join(sorted(_topics(broker.rights.get(owner), deed) or ())) or "no topics"
         raise ConfigurationError(f"user {owner!r} may not {deed} to {topic!r}; accepted are {allowed}")
 

@@ -11,8 +11,9 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from catchment.transport.client import Client, Receipt, Subscription, Wait
+from catchment.transport.watching import InterestWatch
 
-__all__ = ["BlockingClient", "BlockingSubscription"]
+__all__ = ["BlockingClient", "BlockingInterest", "BlockingSubscription"]
 
 T = TypeVar("T")
 
@@ -48,6 +49,41 @@ class BlockingSubscription:
         if not is_there:
             raise StopIteration
         return value
+
+
+class BlockingInterest:
+    """A value about the clients of a topic: as it is known now, or by iteration each that follows."""
+
+    def __init__(self, client: BlockingClient, inner: InterestWatch) -> None:
+        self._client, self._inner = client, inner
+
+    @property
+    def value(self) -> Any:
+        return self._inner.value
+
+    @property
+    def slack(self) -> float:
+        return self._inner.slack
+
+    def __iter__(self) -> Iterator[Any]:
+        async def take() -> tuple[bool, Any]:
+            try:
+                return True, await anext(self._inner)
+            except StopAsyncIteration:
+                return False, None
+
+        while (found := self._client._wait(take()))[0]:
+            yield found[1]
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._client._wait(self._inner.end())
+
+    def __enter__(self) -> BlockingInterest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
 
 class BlockingClient:
@@ -108,6 +144,13 @@ class BlockingClient:
     def unsubscribe(self, subscription: BlockingSubscription | str) -> None:
         name = subscription if isinstance(subscription, str) else subscription.name
         self._wait(self._inner.unsubscribe(name))
+
+    def interest(
+        self, topic: str, function: str = "subscriptions", *, where: str | None = None, tolerance: float | None = None
+    ) -> BlockingInterest:
+        """Ask about the clients of a topic; see `Client.interest`."""
+        asking = self._inner.interest(topic, function, where=where, tolerance=tolerance)
+        return BlockingInterest(self, self._wait(asking))
 
     def close(self) -> None:
         """Go; see `Client.close`."""

@@ -30,6 +30,7 @@ from catchment.broker import messages as m
 from catchment.broker.client import Session, WindowValue, window_values
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached, Parked
+from catchment.broker.interest import ADVICE as INTEREST
 from catchment.model.errors import CatchmentError, ConfigurationError, TransportError
 from catchment.model.rows import row_types
 from catchment.model.schema import Schema
@@ -59,6 +60,7 @@ from catchment.transport.sending import Sending
 from catchment.transport.subscribing import Subscribing
 from catchment.transport.subscriptions import Subscription
 from catchment.transport.taking import Taking
+from catchment.transport.watching import InterestWatch, Watching
 from catchment.transport.wire import AccessError, Connection, ConnectionLostError, open_connection
 
 __all__ = ["Client", "ClientDroppedError", "Receipt", "RequestRefusedError", "Subscription", "Wait"]
@@ -96,6 +98,7 @@ class Client:
         self._taking: Taking
         self._advertising: Advertising
         self._subscribing: Subscribing
+        self._watching: Watching
         self._goes_on = False
         """Whether a frame has come that no earlier life had confirmed."""
         self._failure: BaseException | None = None
@@ -129,6 +132,7 @@ class Client:
             self._sending.on_begun = self._taking.look_again
             self._advertising = Advertising(self._sending)
             self._subscribing = Subscribing(self._sending, self._taking)
+            self._watching = Watching(self._sending)
             self._column_sets = ColumnSets()
             self._gathering = Gathering(self._sending, self._schema, self._column_sets, self.description.durability)
             arrivals = await self._arrivals()
@@ -312,6 +316,15 @@ class Client:
         """Ask no more for something. What has come of it can still be taken, and then its iteration ends."""
         await self._subscribing.remove(subscription if isinstance(subscription, str) else subscription.name)
 
+    async def interest(
+        self, topic: str, function: str = "subscriptions", *, where: str | None = None, tolerance: float | None = None
+    ) -> InterestWatch:
+        """Ask about the clients of a topic: its `subscriptions`, `subscribers` or `publishers`.
+
+        With `where`, only about subscriptions that overlap a condition. The truth is within `tolerance` of the value.
+        """
+        return await self._watching.add(topic, function, where, tolerance)
+
     async def ask_advice(self, advice: str, value: Any) -> list[Any]:
         """Ask something of an advice of the broker; what it has said until the request was acknowledged."""
         async with self._asking:
@@ -400,6 +413,8 @@ class Client:
                 by_name.setdefault(one.subscription, []).append(one)
             for name, values in by_name.items():
                 self._subscribing.put(name, position, values, 200 * len(values))
+        elif isinstance(message, m.Informed) and message.advice == INTEREST:
+            self._watching.hear(message.body)
         elif isinstance(message, m.Informed) and message.advice in self._informed:
             self._informed[message.advice].append(msgspec.msgpack.decode(message.body))
         elif isinstance(message, m.Dropped):
@@ -421,4 +436,5 @@ class Client:
         self._sending.end(error)
         self._gathering.end(error)
         self._subscribing.fail(error)
+        self._watching.fail(error)
         self._taking.let_read()

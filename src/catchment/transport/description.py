@@ -17,6 +17,7 @@ from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Settings
 from catchment.broker.gateway import Gateway, GatewayOptions
 from catchment.broker.history import History
+from catchment.broker.interest import Interest
 from catchment.broker.limits import DEFAULT_LIMITS, ClientLimits
 from catchment.broker.topics import PlainTopics, extended, plain
 from catchment.model.errors import UNREADABLE, ConfigurationError, TransportError
@@ -151,7 +152,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         )
         gateway = Gateway(GatewayOptions(lease_us=self.gateway_lease_us))
         recording: list[Advice] = [History()] if self.history is not None else []
-        return [*recording, Aggregation(how), gateway]
+        return [*recording, Aggregation(how), gateway, Interest()]
 
     async def store(self, streams: JetStream) -> Description:
         """Store this description, or add its topics to the one that is there; the one that is there then.

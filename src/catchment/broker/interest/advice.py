@@ -70,6 +70,7 @@ class Interest(Advice):
         if not isinstance(name, str) or name in self._asked.get(client, {}):
             raise ConfigurationError(f"interest is asked as {name!r}; accepted is a name that this client does not use")
         question = InterestQuestion.asked(value.get("function"), value.get("topic"), value.get("where"), at.schemas)
+        _require_right(at, client, question)
         slack = question.slack(value.get("tolerance"))
         tree = self._tree(at, question)
         self._asked.setdefault(client, {})[name] = question.key
@@ -86,6 +87,14 @@ class Interest(Advice):
         self._informed.pop((client, name), None)
         self._trees[key].tolerances.pop(f"{client} {name}")
         self._mark(at, key)
+
+    def on_client_parked(self, at: At, client: str) -> None:
+        """What is known now is of no use to who is away."""
+        self.on_client_detached(at, client)
+
+    def on_client_resumed(self, at: At, client: str) -> None:
+        """Its life before may have ended without a word."""
+        self.on_client_detached(at, client)
 
     def on_client_detached(self, at: At, client: str) -> None:
         for name in list(self._asked.get(client, ())):
@@ -283,6 +292,16 @@ class Interest(Advice):
         self._asked = {client: dict(asked) for client, asked in saved["asked"].items()}
         self._informed = {(client, name): value for client, name, value in saved["informed"]}
         self._subscribed, self._publishing = saved["subscribed"], saved["publishing"]
+
+
+def _require_right(at: At, client: str, question: InterestQuestion) -> None:
+    """Whoever may publish or subscribe to a topic may ask about it; who its clients are, only who may do everything."""
+    if question.of.names_clients and not (at.may(client, "publish", None) and at.may(client, "subscribe", None)):
+        raise ConfigurationError(f"{question.function} names clients; accepted is that of who may use every topic")
+    if not (at.may(client, "publish", question.topic) or at.may(client, "subscribe", question.topic)):
+        raise ConfigurationError(
+            f"interest in {question.topic!r} is asked; accepted are topics that its user may publish or subscribe to"
+        )
 
 
 def _messages(grants: list[list[Any]], values: list[list[Any]]) -> Iterator[dict[str, list[list[Any]]]]:
