@@ -541,6 +541,7 @@ def test_an_advice_that_raises_in_any_moment_is_reported_and_the_broker_goes_on(
     assert wire.hand("b2", Posted("traffic", b"{}")).kind == "refused"
     assert wire.hand("b2", TopicsAdded({"weather": {"rain": "float"}})) == TAKEN
     assert wire.hand("b2", TopicPlaced("weather", "late")) == TAKEN
+    assert wire.hand("b2", Voice("b1", incarnation=2).says(m.RoomChanged(is_full=False))) == TAKEN
     wire.hand("b2", Attached("b2/q"))
     for item in (Parked("b2/q"), Resumed("b2/q", 2), Detached("b2/q"), AdviceRemoved("broken")):
         assert wire.hand("b2", item) == TAKEN

@@ -12,12 +12,12 @@ from catchment import Overlay
 from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.transport.rehearsal import rehearse
-from tests.broker.wire import SCHEMAS, Wire
+from tests.broker.wire import Wire
 
 
 class _Aggregation(Aggregation):
     def __init__(self) -> None:
-        super().__init__(SCHEMAS, AggregationOptions())
+        super().__init__(AggregationOptions())
 
 
 def loaded() -> set[str]:
