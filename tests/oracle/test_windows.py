@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import pyarrow as pa
@@ -249,6 +250,14 @@ def test_a_window_whose_having_is_beyond_its_type_is_reported_and_not_told() -> 
     answer = ask(table, "SELECT count(*) FROM traffic GROUP BY window(ts, '5 seconds') HAVING sum(speed) > 0")
     assert said(answer) == ["s [5, 10) count(*) = 1 of 1"]
     assert [line.key[4] for line in answer.overflown] == ["sum(speed)"]
+
+
+@pytest.mark.parametrize(("more", "is_beyond"), [(1e290, False), (1e292, True)])
+def test_a_sum_that_rounds_to_the_largest_double_is_told(more: float, is_beyond: bool) -> None:
+    table = events((1, {"x": sys.float_info.max}), (2, {"x": more}), types={"x": "float"})
+    answer = ask(table, "SELECT sum(x) FROM traffic GROUP BY window(ts, '5 seconds')")
+    assert said(answer) == ([] if is_beyond else [f"s [0, 5) sum(x) = {sys.float_info.max!r} of 2"])
+    assert len(answer.overflown) == is_beyond
 
 
 def test_columns_are_required() -> None:

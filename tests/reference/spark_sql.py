@@ -204,7 +204,11 @@ def _tell(answer: Answer, one: Drawn, window: tuple[int, int], count: int, found
             answer.undecidable[(one.name, *window, group, "")] = {measures[text].plain_text for text in beyond}
             return
         # Rounding decides whether such a measure is there at all: then anything is right.
-        certain = not any(known[text].borderline for text in asked)
+        borderline = [text for text in asked if known[text].borderline]
+        certain = not borderline
+        for text in borderline:
+            if text in measures:
+                answer.beyond[(one.name, *window, group, measures[text].plain_text)] = False
         decided = truth(one.having, lambda subject: known[subject].ends)
         if True not in decided and certain:
             return

@@ -18,6 +18,8 @@ __all__ = ["Result", "measured"]
 
 TOLERANCE = 1e-9
 DOUBLE_MAX = Fraction(sys.float_info.max)
+BEYOND_MAX = Fraction(2**1024 - 2**970)
+"""The least number that is no double any more: below it, the nearest double is the largest one."""
 KLL_RANK_ERROR = 0.035
 """Of the rank, for sketches that have had to compact (more values than k); twice the published 99 % bound."""
 HLL_ERROR = 0.07
@@ -49,7 +51,7 @@ def _real(value: Fraction, values: list[Any], slack: float = 0.0, *, way: Fracti
     """
     largest = abs(value if way is None else way)
     is_borderline = abs(largest - DOUBLE_MAX) <= DOUBLE_MAX * Fraction(TOLERANCE)
-    if largest > DOUBLE_MAX:
+    if largest >= BEYOND_MAX:
         return Result(
             float(min(max(value, -DOUBLE_MAX), DOUBLE_MAX)), -math.inf, math.inf, BEYOND_DOUBLE, is_borderline
         )
@@ -78,7 +80,7 @@ def _variance(values: list[Any], kind: Type) -> Result:
         return Result(None)
     exact = statistics.variance([Fraction(v) for v in values])
     squares = exact * (len(values) - 1)
-    if squares > DOUBLE_MAX:
+    if squares >= BEYOND_MAX:
         return _real(exact, values, way=squares)
     # A mean in doubles is off by its own rounding, and each deviation with it: mean · deviation is what squares lose.
     mean = float(sum(abs(Fraction(v)) for v in values) / len(values))
