@@ -23,10 +23,12 @@ from typer.testing import CliRunner
 import catchment
 from catchment import CatchmentError, Schema
 from catchment.app.main import app
+from catchment.broker.frames import FrameReader
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached
 from catchment.model.errors import ConfigurationError
 from catchment.transport.access import BUCKET, Access
+from catchment.transport.asking import Find, Read
 from catchment.transport.client import Client, ClientDroppedError, RequestRefusedError
 from catchment.transport.credentials import OPEN, Credentials, new_seed, write_key
 from catchment.transport.history import Kept
@@ -330,14 +332,56 @@ def test_topics_are_added_by_operators(guarded: Guarded) -> None:
     run(test())
 
 
-def test_the_past_is_for_operators(guarded: Guarded) -> None:
+def test_the_past_of_a_topic_is_for_its_subscribers(guarded: Guarded) -> None:
     async def test() -> None:
-        await guarded.started(history=Kept(keep_us=3_600_000_000))
-        async with guarded.connect("ann") as ann, guarded.connect("bob") as bob, guarded.connect("root") as root:
+        await guarded.started(("b1", "b2"), history=Kept(keep_us=3_600_000_000))
+        async with (
+            guarded.connect("ann", broker="b1") as ann,
+            guarded.connect("bob", broker="b2") as bob,
+            guarded.connect("root", broker="b1") as root,
+        ):
             await ann.publish("traffic", {"speed": 1.0})
-            with pytest.raises(ConfigurationError, match="does not let 'bob' read histories; accepted is an operator"):
-                await bob.subscribe(ALL, since="1 hour")
-            assert (await anext(await root.subscribe(ALL, since="1 hour")))["speed"] == 1.0
+            await root.publish("stock", {"price": 3.0})
+            await ann.publish("traffic", {"speed": 2.0})
+            for client in (bob, root):
+                past = await client.subscribe(ALL, since="1 hour")
+                assert [(await anext(past))["speed"] for _ in range(2)] == [1.0, 2.0]
+            # Windows that began before anybody asked.
+            values = await bob.subscribe("SELECT sum(speed) FROM traffic GROUP BY window(ts, '1 day')", since=0)
+            assert (await anext(await root.subscribe("SELECT * FROM stock", since="1 hour")))["price"] == 3.0
+            for attempt, complaint in (
+                (bob.subscribe("SELECT * FROM stock", since="1 hour"), "'bob' may not subscribe to 'stock'; accepted"),
+                (ann.subscribe(ALL, since="1 hour"), "'ann' may not subscribe to 'traffic'; accepted are no topics"),
+                # Nobody but the process of a broker stands between a client that does not ask first and a history.
+                (bob.ask("b1", Read("stock", 0, "m")), "'bob' may not subscribe to 'stock'; accepted are traffic"),
+                (bob.ask("b1", Find("stock", 0)), "'bob' may not subscribe to 'stock'; accepted are traffic"),
+                (ann.ask("b1", Read("traffic", 0, "m")), "'ann' may not subscribe to 'traffic'"),
+            ):
+                with pytest.raises(RequestRefusedError, match=complaint):
+                    await attempt
+            page = await bob.ask("b1", Read("traffic", 0, "m"))
+            told = FrameReader().decode(page.frame).messages
+            assert [(one.topic, one.events.column("speed").to_pylist()) for one in told] == [
+                ("traffic", [1.0]), ("traffic", [2.0]),
+            ]  # fmt: skip
+            await ann.publish("traffic", {"speed": 4.0, "ts": datetime(2100, 1, 1, tzinfo=UTC)})
+            await ann.unadvertise("traffic")
+            assert (await anext(values)).value == 3.0
+            # What is taken back is taken back of the past too.
+            operator = await guarded.opened("root")
+            users = guarded.access.users
+            less = Access({**users, "bob": type(users["bob"])(users["bob"].key, {"subscriber": ("stock",)})})
+            await less.store(JetStream(operator))
+
+            async def is_refused() -> bool:
+                try:
+                    await bob.ask("b1", Read("traffic", 0, "m"))
+                except RequestRefusedError as error:
+                    return "'bob' may not subscribe to 'traffic'; accepted are stock" in str(error)
+                return False
+
+            await eventually(is_refused)
+            await operator.close()
             options = {"server": guarded.server.url, "key": str(guarded.of["root"].key)}
             assert "speed" in (await asyncio.to_thread(catchment.OverlaySource(options).schema)).names
 
