@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from typer.testing import CliRunner
 
 import catchment
-from catchment import CatchmentError, Schema
+from catchment import CatchmentError
 from catchment.app.main import app
 from catchment.broker.frames import FrameReader
 from catchment.broker.hosting import item_to_bytes
@@ -34,54 +33,12 @@ from catchment.transport.credentials import OPEN, Credentials, new_seed, write_k
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject, control_subject, input_stream, outbox_stream, steps_subject
-from catchment.transport.permissions import Certificates
 from catchment.transport.server import Server
 from catchment.transport.status import figures_of, subscriptions_of
 from catchment.transport.wire import AccessError, Connection, Message, header_bytes, open_connection
-from tests.transport.conftest import SCHEMAS, Live, eventually, run
+from tests.transport.conftest import Live, eventually, run
+from tests.transport.guarded import ALL, ROLES, TOPICS, Authority, Guarded
 from tests.transport.test_commands import COMMAND, TOML, line_with, started
-
-TOPICS = {**SCHEMAS, "stock": Schema({"price": "float"})}
-ROLES = {
-    "ann": ("publisher", ("traffic",)),
-    "bob": ("subscriber", ("traffic",)),
-    "eve": ("subscriber", ("traffic", "stock")),
-    "brokers": ("broker", ()),
-    "root": ("operator", ()),
-}
-ALL = "SELECT * FROM traffic"
-
-
-class Guarded:
-    """A server with users, and what each of them shows it."""
-
-    def __init__(self, folder: Path, **server: Any) -> None:
-        self.folder, self.access = folder, Access()
-        self.of: dict[str, Credentials] = {}
-        for name, (role, topics) in ROLES.items():
-            self.access, seed = self.access.with_role(name, role, topics)
-            assert seed is not None
-            write_key(folder / f"{name}.key", name, seed)
-            self.of[name] = Credentials(key=folder / f"{name}.key")
-        self.server = Server(folder / "guarded", access=self.access, **server)
-
-    async def opened(self, user: str) -> Connection:
-        return await open_connection(self.server.url, user, self.of[user])
-
-    def connect(self, user: str, **options: Any) -> Any:
-        return catchment.connect(self.server.url, key=self.of[user].key, **options)
-
-    async def started(self, *links: tuple[str, str], **how: Any) -> Live:
-        root = await self.opened("root")
-        await self.access.store(JetStream(root))
-        await root.close()
-        overlay = Live(
-            self.server, self.folder, list(links), schemas=TOPICS, operator=self.of["root"],
-            of_brokers=self.of["brokers"], **how,
-        )  # fmt: skip
-        self.overlay = overlay
-        await overlay.start()
-        return overlay
 
 
 @pytest.fixture
@@ -498,27 +455,6 @@ def test_a_wrong_key_and_none_are_refused_by_name(guarded: Guarded, tmp_path: Pa
             await catchment.connect(url, key=tmp_path / "pretender.key")
 
     run(test())
-
-
-class Authority:
-    """Certificates in files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._ca = folder, trustme.CA()
-        folder.mkdir()
-        self.file = folder / "ca.pem"
-        self._ca.cert_pem.write_to_path(str(self.file))
-
-    def server(self, host: str = "127.0.0.1", *, client_ca: Path | None = None, **how: Any) -> Certificates:
-        made, place = self._ca.issue_cert(host, **how), self._folder / f"{len(list(self._folder.iterdir()))}.pem"
-        made.cert_chain_pems[0].write_to_path(str(place))
-        made.private_key_pem.write_to_path(f"{place}.key")
-        return Certificates(certificate=place, key=Path(f"{place}.key"), client_ca=client_ca)
-
-    def client(self) -> Path:
-        place = self._folder / "client.pem"
-        self._ca.issue_cert("ann@example.org").private_key_and_cert_chain_pem.write_to_path(str(place))
-        return place
 
 
 def test_events_travel_through_tls(tmp_path: Path) -> None:

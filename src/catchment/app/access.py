@@ -26,17 +26,26 @@ def add(
     role: Annotated[str, typer.Option(help="publisher, subscriber, broker or operator.")],
     topic: Annotated[list[str] | None, typer.Option(help="Of a publisher or subscriber; may be repeated.")] = None,
     key: Annotated[Path | None, typer.Option(help="Where a new user's key goes; NAME.key unless given.")] = None,
+    http: Annotated[bool, typer.Option("--http", help="Let the user come over HTTP, by a token.")] = False,
+    token: Annotated[Path | None, typer.Option(help="Where the token goes; NAME.token unless given.")] = None,
     file: FileOption = DEFAULT,
 ) -> None:
     """Give a user a role; a new user gets a key, which is written once, to a file that only you can read."""
     from catchment.transport.access import Access
-    from catchment.transport.credentials import write_key
+    from catchment.transport.credentials import write_key, write_token
 
     changed, seed = Access.read(file).with_role(name, role, topic or ())
+    shown = None
+    if http and not changed.users[name].token:
+        changed, shown = changed.with_token(name)
     if seed is not None:
         place = key or Path(f"{name}.key")
         write_key(place, name, seed)
         print(f"the key of {name} is in {place}")
+    if shown is not None:
+        place = token or Path(f"{name}.token")
+        write_token(place, shown)
+        print(f"the token of {name} is in {place}")
     changed.write(file)
 
 
@@ -48,7 +57,9 @@ def list_users(file: FileOption = DEFAULT, as_json: Annotated[bool, typer.Option
 
     users = sorted(Access.read(file).users.items())
     if as_json:
-        print_json([{"user": name, "key": user.key, "roles": user.roles} for name, user in users])
+        print_json(
+            [{"user": name, "key": user.key, "roles": user.roles, "http": bool(user.token)} for name, user in users]
+        )
         return
     rows = [
         (name, role, ", ".join(topics) or "all", user.key)

@@ -300,12 +300,11 @@ def up(
     ):  # fmt: skip
         if server is not None and given is not None:
             raise ConfigurationError(f"{option} is given with --server; accepted is one of them")
-    for option, port in (("--http", http), ("--mqtt", mqtt)):
-        if access_file is not None and port is not None:
-            raise ConfigurationError(
-                f"{option} is given with --access; accepted is one of them: it asks nobody who they are. Run "
-                "`catchment http` with the --key of a user instead"
-            )
+    if access_file is not None and mqtt is not None:
+        raise ConfigurationError(
+            "--mqtt is given with --access; accepted is one of them: it asks nobody who they are. Users without "
+            "Catchment may come over HTTP"
+        )
     if server is None and key is not None:
         raise ConfigurationError("--key is given without --server; accepted is --access, for the started server")
     job = load_configuration(config)
@@ -346,16 +345,22 @@ def broker(
 def http(
     server: ServerOption,
     port: Annotated[int, typer.Option(help="Where to listen; 0 is a free port.", min=0, max=65535)] = 8080,
-    host: Annotated[str, typer.Option(help="The address to listen at. Nobody is asked who they are.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen at; without users, anybody may ask.")] = "127.0.0.1",
     origin: Annotated[list[str] | None, typer.Option(help="A site whose pages may ask; several may be given.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Of this HTTP server, PEM: it speaks TLS.")] = None,
+    certificate_key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
     key: KeyOption = None,
     ca: CaOption = None,
     client_certificate: CertificateOption = None,
 ) -> None:
     """Serve an overlay over HTTP until Ctrl-C: publish by POST, subscribe by server-sent events."""
+    from catchment.app.guarded import certificates_of
     from catchment.app.outside import http_forever
 
-    http_forever(server, host, port, origin or [], _reports("text"), credentials_of(key, ca, client_certificate))
+    http_forever(
+        server, host, port, origin or [], _reports("text"), credentials_of(key, ca, client_certificate),
+        certificates_of(certificate, certificate_key, None),
+    )  # fmt: skip
 
 
 @app.command()

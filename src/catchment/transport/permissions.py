@@ -9,10 +9,12 @@ another's inbox. From another account, an answer never leaves that account.
 from __future__ import annotations
 
 import json
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from catchment.model.errors import ConfigurationError
 from catchment.transport.access import BUCKET, Access, User
 from catchment.transport.names import (
     ROOT,
@@ -44,6 +46,20 @@ class Certificates:
     key: Path
     client_ca: Path | None = None
     """If given, everybody who connects must have a certificate that it has signed."""
+
+    def context(self) -> ssl.SSLContext:
+        """What a server of this process needs."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"{self.certificate} and {self.key} are no certificate with its key: {error}; accepted are PEM files"
+            ) from None
+        if self.client_ca is not None:
+            context.load_verify_locations(self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 def access_config(access: Access) -> str:
