@@ -29,7 +29,7 @@ from catchment.model.errors import ConfigurationError
 from catchment.transport.access import BUCKET, Access
 from catchment.transport.asking import Find, Read
 from catchment.transport.client import Client, ClientDroppedError, RequestRefusedError
-from catchment.transport.credentials import OPEN, Credentials, new_seed, write_key
+from catchment.transport.credentials import OPEN, Credentials, new_seed, replace_key, write_key
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject, control_subject, input_stream, outbox_stream, steps_subject
@@ -404,6 +404,41 @@ def test_what_a_user_may_no_longer_do_ends_and_a_user_that_is_removed_is_out(gua
     run(test())
 
 
+def test_a_renewed_key_replaces_the_old_one_and_all_that_its_user_has_stays(guarded: Guarded, tmp_path: Path) -> None:
+    async def test() -> None:
+        await guarded.started()
+        old = tmp_path / "old.key"
+        old.write_bytes((tmp_path / "bob.key").read_bytes())
+        away = await guarded.connect("bob", name="d", durable=True)
+        await away.subscribe(ALL, name="mine")
+        await away.close()
+        async with guarded.connect("ann") as ann, guarded.connect("bob") as bob:
+            behind = await catchment.connect(guarded.server.url, key=old)
+            subscription, left = await bob.subscribe(ALL), await behind.subscribe(ALL)
+            await ann.publish("traffic", {"speed": 1.0})
+            for one in (subscription, left):
+                assert (await anext(one))["speed"] == 1.0
+            renewed, seed = guarded.access.with_key("bob")
+            replace_key(tmp_path / "bob.key", "bob", seed)
+            guarded.server.reload(renewed)
+            root = await guarded.opened("root")
+            await renewed.store(JetStream(root))
+            await root.close()
+            # Whoever has the old key is out; whoever finds the new one in its file goes on where it was.
+            with pytest.raises(AccessError, match=r"does not know the key U\w+ of 'bob', from .*old.key"):
+                await anext(left)
+            with pytest.raises(AccessError, match="does not know the key"):
+                await catchment.connect(guarded.server.url, key=old)
+            await ann.publish("traffic", {"speed": 2.0})
+            assert (await anext(subscription))["speed"] == 2.0
+            async with guarded.connect("bob", name="d", durable=True) as back:
+                mine = await back.subscribe(ALL, name="mine")
+                assert [(await anext(mine))["speed"] for _ in range(2)] == [1.0, 2.0]
+            await behind.close()
+
+    run(test())
+
+
 def test_without_a_table_nobody_may_do_anything(guarded: Guarded) -> None:
     async def test() -> None:
         guarded.overlay = Live(
@@ -675,6 +710,26 @@ def test_users_are_added_listed_and_removed(tmp_path: Path, monkeypatch: pytest.
         assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
     # A key that could not be written belongs to nobody.
     assert [one["user"] for one in json.loads(done("list", "--json").stdout)] == ["ann"]
+    before = Path("ann.key").read_text()
+    assert done("renew", "ann").output == "the new key of ann is in ann.key\n"
+    assert Path("ann.key").read_text() != before
+    assert stat.S_IMODE(Path("ann.key").stat().st_mode) == 0o600
+    (renewed,) = json.loads(done("list", "--json").stdout)
+    assert renewed["key"] == Credentials(key=Path("ann.key")).identity().public_key  # type: ignore[union-attr]
+    assert renewed == {**ann, "key": renewed["key"]}
+    done("add", "eve", "--role", "subscriber", "--topic", "traffic", "--http")
+    token = Path("eve.token").read_text()
+    assert "the new token of eve is in eve.token" in done("renew", "eve").output
+    access = Access.read(Path("access.json"))
+    assert (access.user_of(token.strip()), access.user_of(Path("eve.token").read_text().strip())) == (None, "eve")
+    for arguments, complaint in {
+        ("renew", "bob"): "there is no user 'bob'; there are ann, eve",
+        ("renew", "eve", "--key", "ann.key"): "ann.key has a key of 'ann'; accepted is one of 'eve', or a new file",
+    }.items():
+        result = done(*arguments)
+        assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
+    assert Access.read(Path("access.json")) == access
+    assert done("remove", "eve").exit_code == 0
     assert done("remove", "ann").exit_code == 0
     assert json.loads(done("list", "--json").stdout) == []
 

@@ -78,6 +78,31 @@ def remove(name: Annotated[str, typer.Argument(help="The user.")], file: FileOpt
     Access.read(file).without(name).write(file)
 
 
+@access.command("renew")
+@reported
+def renew(
+    name: Annotated[str, typer.Argument(help="The user.")],
+    key: Annotated[Path | None, typer.Option(help="Where its key is; NAME.key unless given.")] = None,
+    token: Annotated[Path | None, typer.Option(help="Where its token is, if it has one; NAME.token.")] = None,
+    file: FileOption = DEFAULT,
+) -> None:
+    """Give a user a new key, and a new token if it has one: the old ones open nothing any more; all else stays."""
+    from catchment.transport.access import Access
+    from catchment.transport.credentials import replace_key, replace_token
+
+    changed, seed = Access.read(file).with_key(name)
+    # Before the table: whoever is disconnected by it comes back with the new one.
+    place = key or Path(f"{name}.key")
+    replace_key(place, name, seed)
+    print(f"the new key of {name} is in {place}")
+    if changed.users[name].token:
+        changed, shown = changed.with_token(name)
+        place = token or Path(f"{name}.token")
+        replace_token(place, shown)
+        print(f"the new token of {name} is in {place}")
+    changed.write(file)
+
+
 @access.command("server-config")
 @reported
 def server_configuration(

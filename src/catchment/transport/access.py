@@ -122,6 +122,11 @@ class Access(msgspec.Struct, frozen=True):
         token = new_token()
         return Access({**self.users, name: User(user.key, user.roles, token_hash(token))}), token
 
+    def with_key(self, name: str) -> tuple[Access, bytes]:
+        """The table with a new key of a user, in place of the one before; and its seed."""
+        user, seed = self._known(name), new_seed()
+        return Access({**self.users, name: User(public_key(seed), user.roles, user.token)}), seed
+
     def user_of(self, token: str) -> str | None:
         """Whose token it is."""
         shown = token_hash(token)

@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,8 @@ __all__ = [
     "new_seed",
     "new_token",
     "public_key",
+    "replace_key",
+    "replace_token",
     "token_hash",
     "write_key",
     "write_token",
@@ -144,6 +146,25 @@ def write_key(path: Path, user: str, seed: bytes) -> None:
 def write_token(path: Path, token: str) -> None:
     """Write a token to a file that nobody else may read; one that is there is not touched."""
     _write_secret(path, f"{token}\n".encode(), "token")
+
+
+def replace_key(path: Path, user: str, seed: bytes) -> None:
+    """Write a key file in place of another key of the same user, or where there is none; any other is not touched."""
+    if path.exists() and (found := Credentials(key=path).user) != user:
+        raise ConfigurationError(f"{path} has a key of {found!r}; accepted is one of {user!r}, or a new file")
+    _replace_secret(path, lambda beside: write_key(beside, user, seed))
+
+
+def replace_token(path: Path, token: str) -> None:
+    """Write a token in place of another."""
+    _replace_secret(path, lambda beside: write_token(beside, token))
+
+
+def _replace_secret(path: Path, write: Callable[[Path], None]) -> None:
+    """Replace a file at once: whoever reads it reads the one before, or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    write(beside)
+    beside.replace(path)
 
 
 def _write_secret(path: Path, data: bytes, what: str) -> None:
