@@ -81,7 +81,7 @@ def test_nobody_unknown_is_let_in_where_users_are_known(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert found.returncode == 2
-    assert "--mqtt is given with --access" in found.stderr
+    assert "a device is known by its certificate" in found.stderr
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -111,6 +111,8 @@ def server_configuration(
     certificate: Annotated[Path | None, typer.Option(help="Of the server, PEM: with it, it speaks TLS.")] = None,
     certificate_key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
     client_ca: Annotated[Path | None, typer.Option(help="Who must have signed certificates of clients.")] = None,
+    mqtt: Annotated[str | None, typer.Option(help="host:port to listen at for MQTT, with TLS.")] = None,
+    mqtt_ca: Annotated[Path | None, typer.Option(help="Who has signed certificates of MQTT devices.")] = None,
     file: FileOption = DEFAULT,
 ) -> None:
     """Print the configuration of a NATS server that lets these users do what their roles say, and nothing else."""
@@ -119,7 +121,7 @@ def server_configuration(
     from catchment.transport.server import server_config
 
     files = certificates_of(certificate, certificate_key, client_ca)
-    print(server_config(listen, store.resolve(), Access.read(file), files), end="")
+    print(server_config(listen, store.resolve(), Access.read(file), files, mqtt=mqtt, mqtt_ca=mqtt_ca), end="")
 
 
 @access.command("apply")

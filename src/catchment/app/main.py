@@ -287,6 +287,9 @@ def up(
     client_certificate: CertificateOption = None,
     http: Annotated[int | None, _port("HTTP: publish, and server-sent events")] = None,
     mqtt: Annotated[int | None, _port("MQTT, by the started server")] = None,
+    mqtt_ca: Annotated[
+        Path | None, typer.Option(help="With --access: who has signed the certificates of MQTT devices.")
+    ] = None,
 ) -> None:
     """Run a whole overlay on this machine until Ctrl-C, and print what the file's subscriptions bring as JSON lines."""
     from catchment.app.config import load_configuration
@@ -300,11 +303,6 @@ def up(
     ):  # fmt: skip
         if server is not None and given is not None:
             raise ConfigurationError(f"{option} is given with --server; accepted is one of them")
-    if access_file is not None and mqtt is not None:
-        raise ConfigurationError(
-            "--mqtt is given with --access; accepted is one of them: it asks nobody who they are. Users without "
-            "Catchment may come over HTTP"
-        )
     if server is None and key is not None:
         raise ConfigurationError("--key is given without --server; accepted is --access, for the started server")
     job = load_configuration(config)
@@ -315,7 +313,7 @@ def up(
     run_overlay(
         job, url=server, folder=store, processes=processes, report=_reports(log), tell=tell,
         credentials=credentials_of(key, ca, client_certificate), access=access_file,
-        certificates=certificates_of(certificate, certificate_key, None), ports=Ports(http=http, mqtt=mqtt),
+        certificates=certificates_of(certificate, certificate_key, None), ports=Ports(http, mqtt, mqtt_ca),
         metrics=metrics,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +33,8 @@ class Ports:
 
     http: int | None = None
     mqtt: int | None = None
+    mqtt_ca: Path | None = None
+    """Who has signed the certificates of MQTT devices, where there are users."""
 
     def examples(self, broker: str, topic: str, event: str, *, shows: str = "", scheme: str = "http") -> list[str]:
         """How to publish and subscribe there; `shows` is what curl has to be told besides."""
@@ -43,7 +46,8 @@ class Ports:
             found.append(f"  curl {shows}-NG {web}/subscribe --data-urlencode 'sql=SELECT * FROM {topic}'")
         if self.mqtt is not None:
             subject = f"catchment/pub/{token(broker)}/{token(topic)}"
-            found.append(f"  mosquitto_pub -p {self.mqtt} -q 1 -t {subject} -m '{event}'")
+            known = "" if self.mqtt_ca is None else "--cafile CA.pem --cert USER.pem --key USER.pem.key "
+            found.append(f"  mosquitto_pub {known}-p {self.mqtt} -q 1 -t {subject} -m '{event}'")
         return found
 
 

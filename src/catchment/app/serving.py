@@ -283,15 +283,18 @@ def up(
             place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-")))
             if access is not None:
                 keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-keys-")))
-                guarded = GuardedServer(place, access, keys, certificates, credentials.ca, durability=found.durability)
+                guarded = GuardedServer(
+                    place, access, keys, certificates, credentials.ca, durability=found.durability,
+                    mqtt_port=ports.mqtt, mqtt_ca=ports.mqtt_ca,
+                )  # fmt: skip
                 of_brokers, of_clients = guarded.of_brokers, guarded.of_operator
-                url = stack.enter_context(guarded.server).url
-                asyncio.run(guarded.store(url))
+                server = stack.enter_context(guarded.server)
+                asyncio.run(guarded.store(server.url))
             else:
                 server = stack.enter_context(
                     Server(place, certificates=certificates, durability=found.durability, mqtt_port=ports.mqtt)
                 )
-                url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
+            url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
         else:
             _tell_durability(url, found, report)
         found = asyncio.run(stored_description(url, found, of_clients, report))
