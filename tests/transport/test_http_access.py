@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from catchment.model.errors import ConfigurationError
-from catchment.transport.access import Access
+from catchment.transport.access import Access, User
 from catchment.transport.credentials import token_hash
 from catchment.transport.http_gateway import HttpGateway
 from catchment.transport.http_server import HttpServer
@@ -178,7 +178,7 @@ def test_what_is_taken_back_ends(guarded: Guarded) -> None:
             web.tokens["bob"] = token
             of_bob = await web.listen("bob")
             users = renewed.users
-            less = {"eve": type(users["eve"])(users["eve"].key, {"subscriber": ("stock",)}, users["eve"].token)}
+            less = {"eve": User(users["eve"].key, {"subscriber": ("stock",)}, users["eve"].token)}
             await web.change(Access({**users, **less}))
             said = json.loads((await of_eve.line("data: "))[6:])
             assert "user 'eve' may not subscribe to 'traffic' any more" in said["error"]
@@ -229,3 +229,5 @@ def test_brokers_and_operators_have_no_token(guarded: Guarded) -> None:
     for user in ("brokers", "root"):
         with pytest.raises(ConfigurationError, match=r"would be known by a token over HTTP; accepted are publishers"):
             guarded.access.with_token(user)
+        forced = User(guarded.access.users[user].key, guarded.access.users[user].roles, token_hash("mine"))
+        assert Access({**guarded.access.users, user: forced}).user_of("mine") is None

@@ -252,8 +252,8 @@ class HttpGateway:
 
     async def _end_unknown(self) -> None:
         self._askers = {one: asker for one, asker in self._askers.items() if not one.is_closing()}
-        # As long as the server is away, there is nothing to listen to.
-        with suppress(TransportError):
+        # As long as the server is away there is nothing to listen to, and a table that cannot be read changes nothing.
+        with suppress(CatchmentError):
             for asker in await self._users.invalid(set(self._askers.values())):
                 for listener in [one for one, who in self._askers.items() if who == asker]:
                     await listener.close()

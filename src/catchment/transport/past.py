@@ -154,6 +154,7 @@ class Past:
             except (HistoryGoneError, ClientDroppedError, AccessError):
                 raise
             except TransportError:
+                await asyncio.sleep(READ_AGAIN_S)
                 continue
             if not isinstance(page, Page):
                 raise TransportError(f"broker {broker!r} answers {page!r}; accepted is a page of its history")
