@@ -7,6 +7,7 @@ Rule 2: the process of the gateway is an operator, which may act for others. A c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,7 @@ class HttpUsers:
     def __init__(self, url: str, credentials: Credentials) -> None:
         self._url, self._credentials = url, credentials
         self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
         self._is_controlled = True
 
     async def start(self) -> None:
@@ -98,6 +100,8 @@ class HttpUsers:
         return Access() if entry.value is None else Access.from_bytes(entry.value, "the server's store")
 
     async def _connected(self) -> Connection:
-        if self._connection is None or self._connection.is_lost:
-            self._connection = await open_connection(self._url, "catchment http", self._credentials)
-        return self._connection
+        # One request after the other, or some would open connections that nobody closes.
+        async with self._connecting:
+            if self._connection is None or self._connection.is_lost:
+                self._connection = await open_connection(self._url, "catchment http", self._credentials)
+            return self._connection
