@@ -17,69 +17,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from typer.testing import CliRunner
 
 import catchment
-from catchment import CatchmentError, Schema
+from catchment import CatchmentError
 from catchment.app.main import app
+from catchment.broker.frames import FrameReader
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Detached
 from catchment.model.errors import ConfigurationError
 from catchment.transport.access import BUCKET, Access
+from catchment.transport.asking import Find, Read
 from catchment.transport.client import Client, ClientDroppedError, RequestRefusedError
-from catchment.transport.credentials import OPEN, Credentials, new_seed, write_key
+from catchment.transport.credentials import OPEN, Credentials, new_seed, replace_key, write_key
 from catchment.transport.history import Kept
 from catchment.transport.jetstream import JetStream
 from catchment.transport.names import client_subject, control_subject, input_stream, outbox_stream, steps_subject
-from catchment.transport.permissions import Certificates
 from catchment.transport.server import Server
 from catchment.transport.status import figures_of, subscriptions_of
 from catchment.transport.wire import AccessError, Connection, Message, header_bytes, open_connection
-from tests.transport.conftest import SCHEMAS, Live, eventually, run
+from tests.transport.conftest import Live, eventually, run
+from tests.transport.guarded import ALL, ROLES, TOPICS, Authority, Guarded
 from tests.transport.test_commands import COMMAND, TOML, line_with, started
-
-TOPICS = {**SCHEMAS, "stock": Schema({"price": "float"})}
-ROLES = {
-    "ann": ("publisher", ("traffic",)),
-    "bob": ("subscriber", ("traffic",)),
-    "eve": ("subscriber", ("traffic", "stock")),
-    "brokers": ("broker", ()),
-    "root": ("operator", ()),
-}
-ALL = "SELECT * FROM traffic"
-
-
-class Guarded:
-    """A server with users, and what each of them shows it."""
-
-    def __init__(self, folder: Path, **server: Any) -> None:
-        self.folder, self.access = folder, Access()
-        self.of: dict[str, Credentials] = {}
-        for name, (role, topics) in ROLES.items():
-            self.access, seed = self.access.with_role(name, role, topics)
-            assert seed is not None
-            write_key(folder / f"{name}.key", name, seed)
-            self.of[name] = Credentials(key=folder / f"{name}.key")
-        self.server = Server(folder / "guarded", access=self.access, **server)
-
-    async def opened(self, user: str) -> Connection:
-        return await open_connection(self.server.url, user, self.of[user])
-
-    def connect(self, user: str, **options: Any) -> Any:
-        return catchment.connect(self.server.url, key=self.of[user].key, **options)
-
-    async def started(self, *links: tuple[str, str], **how: Any) -> Live:
-        root = await self.opened("root")
-        await self.access.store(JetStream(root))
-        await root.close()
-        overlay = Live(
-            self.server, self.folder, list(links), schemas=TOPICS, operator=self.of["root"],
-            of_brokers=self.of["brokers"], **how,
-        )  # fmt: skip
-        self.overlay = overlay
-        await overlay.start()
-        return overlay
 
 
 @pytest.fixture
@@ -330,14 +289,56 @@ def test_topics_are_added_by_operators(guarded: Guarded) -> None:
     run(test())
 
 
-def test_the_past_is_for_operators(guarded: Guarded) -> None:
+def test_the_past_of_a_topic_is_for_its_subscribers(guarded: Guarded) -> None:
     async def test() -> None:
-        await guarded.started(history=Kept(keep_us=3_600_000_000))
-        async with guarded.connect("ann") as ann, guarded.connect("bob") as bob, guarded.connect("root") as root:
+        await guarded.started(("b1", "b2"), history=Kept(keep_us=3_600_000_000))
+        async with (
+            guarded.connect("ann", broker="b1") as ann,
+            guarded.connect("bob", broker="b2") as bob,
+            guarded.connect("root", broker="b1") as root,
+        ):
             await ann.publish("traffic", {"speed": 1.0})
-            with pytest.raises(ConfigurationError, match="does not let 'bob' read histories; accepted is an operator"):
-                await bob.subscribe(ALL, since="1 hour")
-            assert (await anext(await root.subscribe(ALL, since="1 hour")))["speed"] == 1.0
+            await root.publish("stock", {"price": 3.0})
+            await ann.publish("traffic", {"speed": 2.0})
+            for client in (bob, root):
+                past = await client.subscribe(ALL, since="1 hour")
+                assert [(await anext(past))["speed"] for _ in range(2)] == [1.0, 2.0]
+            # Windows that began before anybody asked.
+            values = await bob.subscribe("SELECT sum(speed) FROM traffic GROUP BY window(ts, '1 day')", since=0)
+            assert (await anext(await root.subscribe("SELECT * FROM stock", since="1 hour")))["price"] == 3.0
+            for attempt, complaint in (
+                (bob.subscribe("SELECT * FROM stock", since="1 hour"), "'bob' may not subscribe to 'stock'; accepted"),
+                (ann.subscribe(ALL, since="1 hour"), "'ann' may not subscribe to 'traffic'; accepted are no topics"),
+                # Nobody but the process of a broker stands between a client that does not ask first and a history.
+                (bob.ask("b1", Read("stock", 0, "m")), "'bob' may not subscribe to 'stock'; accepted are traffic"),
+                (bob.ask("b1", Find("stock", 0)), "'bob' may not subscribe to 'stock'; accepted are traffic"),
+                (ann.ask("b1", Read("traffic", 0, "m")), "'ann' may not subscribe to 'traffic'"),
+            ):
+                with pytest.raises(RequestRefusedError, match=complaint):
+                    await attempt
+            page = await bob.ask("b1", Read("traffic", 0, "m"))
+            told = FrameReader().decode(page.frame).messages
+            assert [(one.topic, one.events.column("speed").to_pylist()) for one in told] == [
+                ("traffic", [1.0]), ("traffic", [2.0]),
+            ]  # fmt: skip
+            await ann.publish("traffic", {"speed": 4.0, "ts": datetime(2100, 1, 1, tzinfo=UTC)})
+            await ann.unadvertise("traffic")
+            assert (await anext(values)).value == 3.0
+            # What is taken back is taken back of the past too.
+            operator = await guarded.opened("root")
+            users = guarded.access.users
+            less = Access({**users, "bob": type(users["bob"])(users["bob"].key, {"subscriber": ("stock",)})})
+            await less.store(JetStream(operator))
+
+            async def is_refused() -> bool:
+                try:
+                    await bob.ask("b1", Read("traffic", 0, "m"))
+                except RequestRefusedError as error:
+                    return "'bob' may not subscribe to 'traffic'; accepted are stock" in str(error)
+                return False
+
+            await eventually(is_refused)
+            await operator.close()
             options = {"server": guarded.server.url, "key": str(guarded.of["root"].key)}
             assert "speed" in (await asyncio.to_thread(catchment.OverlaySource(options).schema)).names
 
@@ -403,6 +404,41 @@ def test_what_a_user_may_no_longer_do_ends_and_a_user_that_is_removed_is_out(gua
     run(test())
 
 
+def test_a_renewed_key_replaces_the_old_one_and_all_that_its_user_has_stays(guarded: Guarded, tmp_path: Path) -> None:
+    async def test() -> None:
+        await guarded.started()
+        old = tmp_path / "old.key"
+        old.write_bytes((tmp_path / "bob.key").read_bytes())
+        away = await guarded.connect("bob", name="d", durable=True)
+        await away.subscribe(ALL, name="mine")
+        await away.close()
+        async with guarded.connect("ann") as ann, guarded.connect("bob") as bob:
+            behind = await catchment.connect(guarded.server.url, key=old)
+            subscription, left = await bob.subscribe(ALL), await behind.subscribe(ALL)
+            await ann.publish("traffic", {"speed": 1.0})
+            for one in (subscription, left):
+                assert (await anext(one))["speed"] == 1.0
+            renewed, seed = guarded.access.with_key("bob")
+            replace_key(tmp_path / "bob.key", "bob", seed)
+            guarded.server.reload(renewed)
+            root = await guarded.opened("root")
+            await renewed.store(JetStream(root))
+            await root.close()
+            # Whoever has the old key is out; whoever finds the new one in its file goes on where it was.
+            with pytest.raises(AccessError, match=r"does not know the key U\w+ of 'bob', from .*old.key"):
+                await anext(left)
+            with pytest.raises(AccessError, match="does not know the key"):
+                await catchment.connect(guarded.server.url, key=old)
+            await ann.publish("traffic", {"speed": 2.0})
+            assert (await anext(subscription))["speed"] == 2.0
+            async with guarded.connect("bob", name="d", durable=True) as back:
+                mine = await back.subscribe(ALL, name="mine")
+                assert [(await anext(mine))["speed"] for _ in range(2)] == [1.0, 2.0]
+            await behind.close()
+
+    run(test())
+
+
 def test_without_a_table_nobody_may_do_anything(guarded: Guarded) -> None:
     async def test() -> None:
         guarded.overlay = Live(
@@ -454,27 +490,6 @@ def test_a_wrong_key_and_none_are_refused_by_name(guarded: Guarded, tmp_path: Pa
             await catchment.connect(url, key=tmp_path / "pretender.key")
 
     run(test())
-
-
-class Authority:
-    """Certificates in files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._ca = folder, trustme.CA()
-        folder.mkdir()
-        self.file = folder / "ca.pem"
-        self._ca.cert_pem.write_to_path(str(self.file))
-
-    def server(self, host: str = "127.0.0.1", *, client_ca: Path | None = None, **how: Any) -> Certificates:
-        made, place = self._ca.issue_cert(host, **how), self._folder / f"{len(list(self._folder.iterdir()))}.pem"
-        made.cert_chain_pems[0].write_to_path(str(place))
-        made.private_key_pem.write_to_path(f"{place}.key")
-        return Certificates(certificate=place, key=Path(f"{place}.key"), client_ca=client_ca)
-
-    def client(self) -> Path:
-        place = self._folder / "client.pem"
-        self._ca.issue_cert("ann@example.org").private_key_and_cert_chain_pem.write_to_path(str(place))
-        return place
 
 
 def test_events_travel_through_tls(tmp_path: Path) -> None:
@@ -695,6 +710,26 @@ def test_users_are_added_listed_and_removed(tmp_path: Path, monkeypatch: pytest.
         assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
     # A key that could not be written belongs to nobody.
     assert [one["user"] for one in json.loads(done("list", "--json").stdout)] == ["ann"]
+    before = Path("ann.key").read_text()
+    assert done("renew", "ann").output == "the new key of ann is in ann.key\n"
+    assert Path("ann.key").read_text() != before
+    assert stat.S_IMODE(Path("ann.key").stat().st_mode) == 0o600
+    (renewed,) = json.loads(done("list", "--json").stdout)
+    assert renewed["key"] == Credentials(key=Path("ann.key")).identity().public_key  # type: ignore[union-attr]
+    assert renewed == {**ann, "key": renewed["key"]}
+    done("add", "eve", "--role", "subscriber", "--topic", "traffic", "--http")
+    token = Path("eve.token").read_text()
+    assert "the new token of eve is in eve.token" in done("renew", "eve").output
+    access = Access.read(Path("access.json"))
+    assert (access.user_of(token.strip()), access.user_of(Path("eve.token").read_text().strip())) == (None, "eve")
+    for arguments, complaint in {
+        ("renew", "bob"): "there is no user 'bob'; there are ann, eve",
+        ("renew", "eve", "--key", "ann.key"): "ann.key has a key of 'ann'; accepted is one of 'eve', or a new file",
+    }.items():
+        result = done(*arguments)
+        assert (result.exit_code, complaint in result.stderr) == (2, True), result.output
+    assert Access.read(Path("access.json")) == access
+    assert done("remove", "eve").exit_code == 0
     assert done("remove", "ann").exit_code == 0
     assert json.loads(done("list", "--json").stdout) == []
 

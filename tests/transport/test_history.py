@@ -3,15 +3,32 @@
 import asyncio
 from collections.abc import Callable
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from catchment import CatchmentError, connect
+from catchment.broker.frames import EPOCH, FrameReader, FrameWriter
+from catchment.broker.inputs import Allowed
+from catchment.broker.messages import Recorded
+from catchment.transport.answering import request_from_bytes
+from catchment.transport.asking import Find, Page, Read
 from catchment.transport.client import Client, RequestRefusedError
-from catchment.transport.history import HistoryGoneError, Kept, begin_for, position_after_rows, recorded_in
+from catchment.transport.history import (
+    HistoryGoneError,
+    Kept,
+    begin_for,
+    open_history,
+    position_after_rows,
+    recorded_in,
+)
+from catchment.transport.history_pages import HistoryPages
 from catchment.transport.jetstream import JetStream, Reader
 from catchment.transport.names import history_stream, history_subject
+from catchment.transport.server import Server
 from catchment.transport.wire import open_connection
 from tests.transport.conftest import Live, eventually, run
 
@@ -193,22 +210,91 @@ def test_what_is_older_than_a_history_reaches_back_is_dropped_and_refused_by_nam
             await eventually(is_recorded)
         await connection.close()
 
+    run(test())
+
 
 def test_a_past_that_is_dropped_while_it_is_read_is_refused_by_name(live: Callable[..., Live]) -> None:
     async def test() -> None:
         overlay = live(history=WEEK)
         await overlay.start()
+        streams = JetStream(await open_connection(overlay.url, "test"))
         async with connect(overlay.url) as client:
             for number in range(5):
                 await client.publish("traffic", row(number))
             subscription = await client.subscribe("SELECT * FROM traffic", since=0)
-            state = await client.streams.state(history_stream("b1"))
+            state = await streams.state(history_stream("b1"))
             assert state is not None
-            await client.streams.purge(history_stream("b1"), state.last)
+            await streams.purge(history_stream("b1"), state.last)
             with pytest.raises(HistoryGoneError, match="the history of broker 'b1' begins at"):
                 await anext(subscription)
+        await streams.connection.close()
 
     run(test())
+
+
+def test_a_past_is_read_in_pages_whatever_is_killed_meanwhile(live: Callable[..., Live]) -> None:
+    """Messages of up to a page, more than one page, and a broker and a server that come back while it is read."""
+
+    async def test() -> None:
+        overlay = live(history=WEEK)
+        await overlay.start()
+        async with connect(overlay.url) as client:
+            for first in range(0, 12, 3):
+                rows = [row(number, highway="x" * 230_000) for number in range(first, first + 3)]
+                await client.publish("traffic", rows)
+            subscription = await client.subscribe("SELECT speed FROM traffic", since=0)
+            begun = await some(subscription, 2)
+            overlay.brokers["b1"].kill()
+            overlay.server.kill()
+            reading = asyncio.create_task(some(subscription, 11))
+            await asyncio.to_thread(overlay.server.start)
+            overlay.brokers["b1"].start()
+            await client.publish("traffic", row(12))
+            assert [one["speed"] for one in begun + await reading] == [float(number) for number in range(13)]
+
+    run(test())
+
+
+def test_a_page_has_one_topic_and_the_whole_step_of_the_mark(server: Server) -> None:
+    async def test() -> None:
+        streams = JetStream(await open_connection(server.url, "test"))
+        await open_history(streams, "b1", WEEK)
+        events = [
+            pa.record_batch({"speed": [float(number)], "ts": pa.array([number], pa.timestamp("us"))})
+            for number in range(4)
+        ]
+        steps = [
+            [Recorded(0, 0, "traffic", events[0]), Recorded(1, 0, "stock", events[1]), Recorded(2, 0, mark="other")],
+            [Recorded(2, 0, "traffic", events[2]), Recorded(3, 0, mark="m"), Recorded(3, 0, "traffic", events[3])],
+            [Recorded(4, 0, "traffic", events[0])],
+        ]
+        for step in steps:
+            (frame,) = FrameWriter().frames("b1", step, incarnation=1, epoch=EPOCH, after=0, covers=0)
+            await streams.store(history_subject("b1"), frame)
+        granting: Any = SimpleNamespace(rights={"bob": Allowed((), ("traffic",))})
+        context: Any = SimpleNamespace(streams=streams, name="b1")
+        pages = HistoryPages(context, granting)
+        page = await pages.read("bob", Read("traffic", 0, "m"))
+        told = FrameReader().decode(page.frame).messages
+        assert (page.after, page.is_marked) == (2, True)
+        assert [(one.topic, one.mark) for one in told] == [("traffic", ""), ("traffic", ""), ("", "m"), ("traffic", "")]
+        assert {one.number for one in told} == {0}
+        behind = await pages.read("bob", Read("traffic", page.after, "n"))
+        assert (behind.after, behind.is_marked, behind.frame != b"") == (3, False, True)
+        assert await pages.read("bob", Read("traffic", 3, "n")) == Page(3, False)
+        granting.rights = {"bob": Allowed((), ("stock",))}
+        for request in (Read("traffic", 0, "m"), Read("nothing", 0, "m")):
+            with pytest.raises(CatchmentError, match=r"user 'bob' may not subscribe to .*; accepted are stock"):
+                await pages.read("bob", request)
+        await streams.connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("request_", [Read("traffic", -1, "m"), Read("traffic", 2**63, "m"), Find("traffic", 2**63)])
+def test_positions_and_times_that_no_history_has_are_no_requests(request_: Read | Find) -> None:
+    with pytest.raises(CatchmentError, match="a request does not decode: Expected `int`"):
+        request_from_bytes(msgspec.json.encode(request_))
 
 
 def test_a_history_that_may_take_no_more_drops_its_oldest(live: Callable[..., Live]) -> None:
@@ -299,15 +385,17 @@ def test_what_foreign_publishers_post_is_recorded_too(live: Callable[..., Live])
     async def test() -> None:
         overlay = live(history=WEEK)
         await overlay.start()
+        streams = JetStream(await open_connection(overlay.url, "test"))
         async with connect(overlay.url) as client:
-            await client.streams.store("catchment.pub.b1.traffic", b'{"speed": 7.0}')
+            await streams.store("catchment.pub.b1.traffic", b'{"speed": 7.0}')
             subscription = await client.subscribe("SELECT speed FROM traffic", since=0)
             assert [one["speed"] for one in await some(subscription, 1)] == [7.0]
 
             async def is_recorded() -> bool:
-                return len(await recorded(client.streams, "b1")) == 1
+                return len(await recorded(streams, "b1")) == 1
 
             await eventually(is_recorded)
+        await streams.connection.close()
 
     run(test())
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import catchment
-from catchment.transport import http_gateway, http_server
+from catchment.transport import http_listening, http_server
 from catchment.transport.http_gateway import HttpGateway
 from catchment.transport.http_server import HttpServer
 from tests.transport.conftest import Live, eventually, run
@@ -65,8 +66,8 @@ class Raw:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, port: int) -> "Raw":
-        opened.append(cls(*await asyncio.open_connection("127.0.0.1", port)))
+    async def open(cls, port: int, tls: ssl.SSLContext | None = None) -> "Raw":
+        opened.append(cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls)))
         return opened[-1]
 
     async def close(self) -> None:
@@ -189,7 +190,7 @@ def test_what_is_wrong_is_said_with_what_is_accepted(live: Callable[..., Live]) 
 def test_a_listener_gets_events_and_values_and_its_client_ends_with_it(
     live: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_gateway, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(http_listening, "HEARTBEAT_S", 0.2)
 
     async def test() -> None:
         overlay = live(("b1", "b2"), idle_after_us=200_000)
@@ -346,8 +347,8 @@ class Coming:
 
 def test_a_row_that_comes_just_when_its_listener_ends_is_kept_for_the_next_one() -> None:
     async def test() -> None:
-        kept, coming = http_gateway._Kept(1_000), Coming()
-        listener = http_gateway._Listener(coming, coming, kept, "x-")  # type: ignore[arg-type]
+        kept, coming = http_listening.Kept(1_000), Coming()
+        listener = http_listening.Listener(coming, coming, kept, "x-")  # type: ignore[arg-type]
         parts = aiter(listener)
         assert (await anext(parts)).startswith("retry: ")
         waiting = asyncio.create_task(anext(parts))  # type: ignore[arg-type]

@@ -73,16 +73,43 @@ def test_an_overlay_takes_events_of_anything(tmp_path: Path) -> None:
     assert up.returncode == 0
 
 
-@pytest.mark.parametrize("option", ["--http", "--mqtt"])
-def test_nobody_unknown_is_let_in_where_users_are_known(tmp_path: Path, option: str) -> None:
+def test_nobody_unknown_is_let_in_where_users_are_known(tmp_path: Path) -> None:
     (tmp_path / "overlay.toml").write_text(TOML)
     (tmp_path / "access.json").write_text("{}")
     found = subprocess.run(
-        [*COMMAND, "up", "overlay.toml", "--access", "access.json", option, "0"],
+        [*COMMAND, "up", "overlay.toml", "--access", "access.json", "--mqtt", "0"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert found.returncode == 2
-    assert f"{option} is given with --access" in found.stderr
+    assert "a device is known by its certificate" in found.stderr
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_users_come_over_http_with_their_tokens(tmp_path: Path) -> None:
+    (tmp_path / "overlay.toml").write_text(TOML)
+
+    def done(*words: str) -> str:
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    added = done(*COMMAND, "access", "add", "ann", "--role", "publisher", "--topic", "traffic", "--http")
+    assert added.splitlines() == ["the key of ann is in ann.key", "the token of ann is in ann.token"]
+    assert (tmp_path / "ann.token").stat().st_mode & 0o777 == 0o600
+    token = (tmp_path / "ann.token").read_text().strip()
+    assert token not in (tmp_path / "access.json").read_text()
+    # Who has one keeps it.
+    assert done(*COMMAND, "access", "add", "ann", "--role", "subscriber", "--topic", "traffic", "--http") == ""
+    with started(
+        "up", "overlay.toml", "--access", "access.json", "--http", "0", "--processes", "1", "--log", "text",
+        cwd=tmp_path,
+    ) as up:  # fmt: skip
+        publish = shlex.split(line_with(up.stderr, "/events?at=b1").replace("$(cat USER.token)", token))
+        assert publish[:3] == ["curl", "-H", f"Authorization: Bearer {token}"]
+        assert json.loads(done(*publish))["published"] == 1
+        assert "the request shows no token" in json.loads(done("curl", *publish[3:]))["error"]
+        (tmp_path / "access.json").write_text('{"users": {}}')
+        line_with(up.stderr, "users are as the file says now")
+        assert "the token is of no user" in json.loads(done(*publish))["error"]
+    assert up.returncode == 0
 
 
 @pytest.mark.long

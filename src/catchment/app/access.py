@@ -26,17 +26,26 @@ def add(
     role: Annotated[str, typer.Option(help="publisher, subscriber, broker or operator.")],
     topic: Annotated[list[str] | None, typer.Option(help="Of a publisher or subscriber; may be repeated.")] = None,
     key: Annotated[Path | None, typer.Option(help="Where a new user's key goes; NAME.key unless given.")] = None,
+    http: Annotated[bool, typer.Option("--http", help="Let the user come over HTTP, by a token.")] = False,
+    token: Annotated[Path | None, typer.Option(help="Where the token goes; NAME.token unless given.")] = None,
     file: FileOption = DEFAULT,
 ) -> None:
     """Give a user a role; a new user gets a key, which is written once, to a file that only you can read."""
     from catchment.transport.access import Access
-    from catchment.transport.credentials import write_key
+    from catchment.transport.credentials import write_key, write_token
 
     changed, seed = Access.read(file).with_role(name, role, topic or ())
+    shown = None
+    if http and not changed.users[name].token:
+        changed, shown = changed.with_token(name)
     if seed is not None:
         place = key or Path(f"{name}.key")
         write_key(place, name, seed)
         print(f"the key of {name} is in {place}")
+    if shown is not None:
+        place = token or Path(f"{name}.token")
+        write_token(place, shown)
+        print(f"the token of {name} is in {place}")
     changed.write(file)
 
 
@@ -48,7 +57,9 @@ def list_users(file: FileOption = DEFAULT, as_json: Annotated[bool, typer.Option
 
     users = sorted(Access.read(file).users.items())
     if as_json:
-        print_json([{"user": name, "key": user.key, "roles": user.roles} for name, user in users])
+        print_json(
+            [{"user": name, "key": user.key, "roles": user.roles, "http": bool(user.token)} for name, user in users]
+        )
         return
     rows = [
         (name, role, ", ".join(topics) or "all", user.key)
@@ -67,6 +78,31 @@ def remove(name: Annotated[str, typer.Argument(help="The user.")], file: FileOpt
     Access.read(file).without(name).write(file)
 
 
+@access.command("renew")
+@reported
+def renew(
+    name: Annotated[str, typer.Argument(help="The user.")],
+    key: Annotated[Path | None, typer.Option(help="Where its key is; NAME.key unless given.")] = None,
+    token: Annotated[Path | None, typer.Option(help="Where its token is, if it has one; NAME.token.")] = None,
+    file: FileOption = DEFAULT,
+) -> None:
+    """Give a user a new key, and a new token if it has one: the old ones open nothing any more; all else stays."""
+    from catchment.transport.access import Access
+    from catchment.transport.credentials import replace_key, replace_token
+
+    changed, seed = Access.read(file).with_key(name)
+    # Before the table: whoever is disconnected by it comes back with the new one.
+    place = key or Path(f"{name}.key")
+    replace_key(place, name, seed)
+    print(f"the new key of {name} is in {place}")
+    if changed.users[name].token:
+        changed, shown = changed.with_token(name)
+        place = token or Path(f"{name}.token")
+        replace_token(place, shown)
+        print(f"the new token of {name} is in {place}")
+    changed.write(file)
+
+
 @access.command("server-config")
 @reported
 def server_configuration(
@@ -75,6 +111,8 @@ def server_configuration(
     certificate: Annotated[Path | None, typer.Option(help="Of the server, PEM: with it, it speaks TLS.")] = None,
     certificate_key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
     client_ca: Annotated[Path | None, typer.Option(help="Who must have signed certificates of clients.")] = None,
+    mqtt: Annotated[str | None, typer.Option(help="host:port to listen at for MQTT, with TLS.")] = None,
+    mqtt_ca: Annotated[Path | None, typer.Option(help="Who has signed certificates of MQTT devices.")] = None,
     file: FileOption = DEFAULT,
 ) -> None:
     """Print the configuration of a NATS server that lets these users do what their roles say, and nothing else."""
@@ -83,7 +121,7 @@ def server_configuration(
     from catchment.transport.server import server_config
 
     files = certificates_of(certificate, certificate_key, client_ca)
-    print(server_config(listen, store.resolve(), Access.read(file), files), end="")
+    print(server_config(listen, store.resolve(), Access.read(file), files, mqtt=mqtt, mqtt_ca=mqtt_ca), end="")
 
 
 @access.command("apply")

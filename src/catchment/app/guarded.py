@@ -42,6 +42,8 @@ class GuardedServer:
         ca: Path | None,
         *,
         durability: str = "process",
+        mqtt_port: int | None = None,
+        mqtt_ca: Path | None = None,
     ) -> None:
         if not file.exists():
             raise ConfigurationError(f"there is no {file}; accepted is a file that `catchment access add` has written")
@@ -54,7 +56,10 @@ class GuardedServer:
         self.of_brokers = Credentials(key=keys / "broker", ca=ca)
         self.of_operator = Credentials(key=keys / "operator", ca=ca)
         self._access = self._with_own()
-        self.server = Server(folder, access=self._access, certificates=certificates, durability=durability)
+        self.server = Server(
+            folder, access=self._access, certificates=certificates, durability=durability, mqtt_port=mqtt_port,
+            mqtt_ca=mqtt_ca,
+        )  # fmt: skip
 
     def _with_own(self) -> Access:
         given = Access.read(self._file).users

@@ -287,6 +287,9 @@ def up(
     client_certificate: CertificateOption = None,
     http: Annotated[int | None, _port("HTTP: publish, and server-sent events")] = None,
     mqtt: Annotated[int | None, _port("MQTT, by the started server")] = None,
+    mqtt_ca: Annotated[
+        Path | None, typer.Option(help="With --access: who has signed the certificates of MQTT devices.")
+    ] = None,
 ) -> None:
     """Run a whole overlay on this machine until Ctrl-C, and print what the file's subscriptions bring as JSON lines."""
     from catchment.app.config import load_configuration
@@ -300,12 +303,6 @@ def up(
     ):  # fmt: skip
         if server is not None and given is not None:
             raise ConfigurationError(f"{option} is given with --server; accepted is one of them")
-    for option, port in (("--http", http), ("--mqtt", mqtt)):
-        if access_file is not None and port is not None:
-            raise ConfigurationError(
-                f"{option} is given with --access; accepted is one of them: it asks nobody who they are. Run "
-                "`catchment http` with the --key of a user instead"
-            )
     if server is None and key is not None:
         raise ConfigurationError("--key is given without --server; accepted is --access, for the started server")
     job = load_configuration(config)
@@ -316,7 +313,7 @@ def up(
     run_overlay(
         job, url=server, folder=store, processes=processes, report=_reports(log), tell=tell,
         credentials=credentials_of(key, ca, client_certificate), access=access_file,
-        certificates=certificates_of(certificate, certificate_key, None), ports=Ports(http=http, mqtt=mqtt),
+        certificates=certificates_of(certificate, certificate_key, None), ports=Ports(http, mqtt, mqtt_ca),
         metrics=metrics,
     )  # fmt: skip
 
@@ -346,16 +343,22 @@ def broker(
 def http(
     server: ServerOption,
     port: Annotated[int, typer.Option(help="Where to listen; 0 is a free port.", min=0, max=65535)] = 8080,
-    host: Annotated[str, typer.Option(help="The address to listen at. Nobody is asked who they are.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen at; without users, anybody may ask.")] = "127.0.0.1",
     origin: Annotated[list[str] | None, typer.Option(help="A site whose pages may ask; several may be given.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Of this HTTP server, PEM: it speaks TLS.")] = None,
+    certificate_key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
     key: KeyOption = None,
     ca: CaOption = None,
     client_certificate: CertificateOption = None,
 ) -> None:
     """Serve an overlay over HTTP until Ctrl-C: publish by POST, subscribe by server-sent events."""
+    from catchment.app.guarded import certificates_of
     from catchment.app.outside import http_forever
 
-    http_forever(server, host, port, origin or [], _reports("text"), credentials_of(key, ca, client_certificate))
+    http_forever(
+        server, host, port, origin or [], _reports("text"), credentials_of(key, ca, client_certificate),
+        certificates_of(certificate, certificate_key, None),
+    )  # fmt: skip
 
 
 @app.command()

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from catchment.transport.description import Description
 from catchment.transport.http_gateway import HttpGateway
 from catchment.transport.http_server import HttpServer
 from catchment.transport.names import listen_subject, token
+from catchment.transport.permissions import Certificates
 from catchment.transport.reports import Report
 from catchment.transport.rows import shown_row
 from catchment.transport.wire import Connection, open_connection
@@ -31,18 +33,21 @@ class Ports:
 
     http: int | None = None
     mqtt: int | None = None
+    mqtt_ca: Path | None = None
+    """Who has signed the certificates of MQTT devices, where there are users."""
 
-    def examples(self, broker: str, topic: str, event: str) -> list[str]:
-        """How to publish and subscribe there."""
+    def examples(self, broker: str, topic: str, event: str, *, shows: str = "", scheme: str = "http") -> list[str]:
+        """How to publish and subscribe there; `shows` is what curl has to be told besides."""
         found = []
         if self.http is not None:
-            web = f"http://127.0.0.1:{self.http}"
+            web = f"{scheme}://127.0.0.1:{self.http}"
             path = f"topics/{quote(topic, safe='')}/events?at={quote(broker, safe='')}"
-            found.append(f"  curl -d '{event}' '{web}/{path}'")
-            found.append(f"  curl -NG {web}/subscribe --data-urlencode 'sql=SELECT * FROM {topic}'")
+            found.append(f"  curl {shows}-d '{event}' '{web}/{path}'")
+            found.append(f"  curl {shows}-NG {web}/subscribe --data-urlencode 'sql=SELECT * FROM {topic}'")
         if self.mqtt is not None:
             subject = f"catchment/pub/{token(broker)}/{token(topic)}"
-            found.append(f"  mosquitto_pub -p {self.mqtt} -q 1 -t {subject} -m '{event}'")
+            known = "" if self.mqtt_ca is None else "--cafile CA.pem --cert USER.pem --key USER.pem.key "
+            found.append(f"  mosquitto_pub {known}-p {self.mqtt} -q 1 -t {subject} -m '{event}'")
         return found
 
 
@@ -77,28 +82,46 @@ class RowTeller:
 class Web:
     """An overlay over HTTP."""
 
-    def __init__(self, url: str, found: Description, credentials: Credentials, origins: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        url: str,
+        found: Description,
+        credentials: Credentials,
+        origins: Sequence[str] = (),
+        certificates: Certificates | None = None,
+    ) -> None:
         self._gateway = HttpGateway(url, found, credentials, origins)
+        self._certificates = certificates
         self._server: HttpServer | None = None
 
     @property
     def port(self) -> int | None:
         return None if self._server is None else self._server.port
 
+    @property
+    def scheme(self) -> str:
+        return "http" if self._certificates is None else "https"
+
     async def start(self, host: str, port: int, report: Report) -> None:
-        server = HttpServer(self._gateway.handle, report)
-        await server.start(host, port)
-        self._server = server
         await self._gateway.start()
+        server = HttpServer(self._gateway.handle, report)
+        await server.start(host, port, None if self._certificates is None else self._certificates.context())
+        self._server = server
 
     async def stop(self) -> None:
         if self._server is not None:
             await self._server.stop()
-            await self._gateway.stop()
+        await self._gateway.stop()
 
 
 def http_forever(
-    url: str, host: str, port: int, origins: Sequence[str], report: Report, credentials: Credentials
+    url: str,
+    host: str,
+    port: int,
+    origins: Sequence[str],
+    report: Report,
+    credentials: Credentials,
+    certificates: Certificates | None = None,
 ) -> None:
     """Serve an overlay over HTTP until Ctrl-C."""
 
@@ -111,10 +134,12 @@ def http_forever(
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        web = Web(url, found, credentials, origins)
-        await web.start(host, port, report)
-        report(f"listens at http://{host}:{web.port}. Ctrl-C stops it.")
-        await stopped.wait()
-        await web.stop()
+        web = Web(url, found, credentials, origins, certificates)
+        try:
+            await web.start(host, port, report)
+            report(f"listens at {web.scheme}://{host}:{web.port}. Ctrl-C stops it.")
+            await stopped.wait()
+        finally:
+            await web.stop()
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -283,22 +283,26 @@ def up(
             place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-")))
             if access is not None:
                 keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catchment-keys-")))
-                guarded = GuardedServer(place, access, keys, certificates, credentials.ca, durability=found.durability)
+                guarded = GuardedServer(
+                    place, access, keys, certificates, credentials.ca, durability=found.durability,
+                    mqtt_port=ports.mqtt, mqtt_ca=ports.mqtt_ca,
+                )  # fmt: skip
                 of_brokers, of_clients = guarded.of_brokers, guarded.of_operator
-                url = stack.enter_context(guarded.server).url
-                asyncio.run(guarded.store(url))
+                server = stack.enter_context(guarded.server)
+                asyncio.run(guarded.store(server.url))
             else:
                 server = stack.enter_context(
                     Server(place, certificates=certificates, durability=found.durability, mqtt_port=ports.mqtt)
                 )
-                url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
+            url, ports = server.url, replace(ports, mqtt=server.mqtt_port)
         else:
             _tell_durability(url, found, report)
         found = asyncio.run(stored_description(url, found, of_clients, report))
         fleet = _Fleet(groups, url, found, of_brokers, report.line_format, metrics)
         stack.callback(fleet.stop)
         fleet.start()
-        asyncio.run(_subscriptions(url, found, job.subscriptions, ports, fleet, report, tell, of_clients, guarded))
+        web = Web(url, found, of_clients, certificates=certificates)
+        asyncio.run(_subscriptions(url, found, job.subscriptions, ports, fleet, report, tell, of_clients, guarded, web))
 
 
 async def _subscriptions(
@@ -311,6 +315,7 @@ async def _subscriptions(
     tell: Callable[[dict[str, Any]], None],
     credentials: Credentials,
     guarded: GuardedServer | None,
+    web: Web,
 ) -> None:
     """Ask for what the file asks for, and tell what comes, until Ctrl-C or until a broker has ended."""
     stopped = asyncio.Event()
@@ -319,7 +324,7 @@ async def _subscriptions(
         loop.add_signal_handler(number, stopped.set)
     clients: dict[str, Client] = {}
     tasks: list[asyncio.Task[None]] = []
-    web, teller = Web(url, found, credentials), RowTeller(url, credentials, tell)
+    teller = RowTeller(url, credentials, tell)
 
     async def begin() -> None:
         for broker in found.brokers:
@@ -331,7 +336,9 @@ async def _subscriptions(
                 tasks.append(asyncio.create_task(teller.tell_all(subscription, one.name)))
         if ports.http is not None:
             await web.start("127.0.0.1", ports.http, report)
-        _print_how(url, found, replace(ports, http=web.port), report)
+        shows = "" if guarded is None else '-H "Authorization: Bearer $(cat USER.token)" '
+        examples = {"shows": shows, "scheme": web.scheme}
+        _print_how(url, found, replace(ports, http=web.port), report, examples)
 
     async def watch() -> None:
         while all(process.is_alive() for process in fleet.processes):
@@ -356,7 +363,7 @@ async def _subscriptions(
         raise failed
 
 
-def _print_how(url: str, found: Description, ports: Ports, report: ReportLines) -> None:
+def _print_how(url: str, found: Description, ports: Ports, report: ReportLines, examples: Mapping[str, str]) -> None:
     if report.line_format == "json":
         report("overlay runs", server=url, brokers=found.brokers, http=ports.http, mqtt=ports.mqtt)
         return
@@ -365,7 +372,7 @@ def _print_how(url: str, found: Description, ports: Ports, report: ReportLines) 
     report(f"{len(found.brokers)} brokers run at {url}: {', '.join(found.brokers)}. Ctrl-C stops them.")
     report(f"  echo '{event}' | catchment publish {topic} --server {url} --at {broker}")
     report(f"  catchment subscribe 'SELECT * FROM {topic}' --server {url} --at {found.brokers[-1]}")
-    for line in ports.examples(broker, topic, event):
+    for line in ports.examples(broker, topic, event, **examples):
         report(line)
 
 

@@ -7,7 +7,7 @@ Rule 3: a client that uses what its owner may no longer do is dropped, and told 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from catchment.broker.inputs import Allowed
@@ -16,7 +16,7 @@ from catchment.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from catchment.broker.broker import Broker
 
-__all__ = ["Deed", "losers", "may", "require_right"]
+__all__ = ["Deed", "losers", "may", "require_right", "require_right_of"]
 
 Deed = Literal["publish", "subscribe"]
 
@@ -32,11 +32,17 @@ def may(broker: Broker, client: str, deed: Deed, topic: str | None) -> bool:
 
 def require_right(broker: Broker, client: str, deed: Deed, topic: str) -> None:
     """Refuse what the owner of a client may not do."""
-    if not may(broker, client, deed, topic):
-        assert broker.rights is not None
-        owner = broker.peers[client].owner
-        allowed = ", ".join(sorted(_topics(broker.rights.get(owner), deed) or ())) or "no topics"
-        raise ConfigurationError(f"user {owner!r} may not {deed} to {topic!r}; accepted are {allowed}")
+    peer = broker.peers.get(client)
+    owner = "" if peer is None else peer.owner
+    if owner:
+        require_right_of(owner, broker.rights, deed, topic)
+
+
+def require_right_of(user: str, rights: Mapping[str, Allowed] | None, deed: Deed, topic: str) -> None:
+    """Refuse what a user may not do by a table of rights."""
+    if rights is not None and not _may(rights.get(user), deed, topic):
+        allowed = ", ".join(sorted(_topics(rights.get(user), deed) or ())) or "no topics"
+        raise ConfigurationError(f"user {user!r} may not {deed} to {topic!r}; accepted are {allowed}")
 
 
 def losers(broker: Broker) -> Iterator[tuple[str, str]]:

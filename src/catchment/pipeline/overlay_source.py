@@ -20,7 +20,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -99,7 +98,7 @@ class OverlayOptions:
             max_rows=_number("maxRowsPerBatch", options.get("maxrowsperbatch", str(ROWS_PER_BATCH))),
             fail_on_data_loss=_flag("failOnDataLoss", options.get("failondataloss", "true")),
             timeout_s=duration_us(options.get("timeout", "30 seconds")) / 1e6,
-            credentials=Credentials(**{name: Path(options[name]) for name in files if name in options}),
+            credentials=Credentials.of_files({name: options.get(name) for name in files}),
         )
 
 

@@ -21,7 +21,7 @@ from catchment.broker.inputs import Allowed
 from catchment.broker.limits import require_name
 from catchment.model.errors import UNREADABLE, ConfigurationError
 from catchment.transport.buckets import Bucket
-from catchment.transport.credentials import new_seed, public_key
+from catchment.transport.credentials import new_seed, new_token, public_key, token_hash
 from catchment.transport.jetstream import JetStream
 
 __all__ = ["BUCKET", "KEY", "ROLES", "Access", "User"]
@@ -31,12 +31,14 @@ ROLES = {"publisher": True, "subscriber": True, "broker": False, "operator": Fal
 """By role, whether it is a role of some topics."""
 
 
-class User(msgspec.Struct, frozen=True):
+class User(msgspec.Struct, frozen=True, omit_defaults=True):
     """A public key, and what its owner may do."""
 
     key: str
     roles: dict[str, tuple[str, ...]]
     """By role, its topics."""
+    token: str = ""
+    """The hash of what the user shows over HTTP; empty if it may not come that way."""
 
     @property
     def is_inside(self) -> bool:
@@ -107,12 +109,37 @@ class Access(msgspec.Struct, frozen=True):
                 f"user {name!r} would be {' and '.join(sorted(roles))}; accepted is broker or operator alone, or "
                 "publisher and subscriber together"
             )
-        return Access({**self.users, name: User(user.key, roles)}), seed
+        return Access({**self.users, name: User(user.key, roles, user.token)}), seed
 
-    def without(self, name: str) -> Access:
+    def with_token(self, name: str) -> tuple[Access, str]:
+        """The table with a new token of a user, in place of any before; and the token, which is kept nowhere."""
+        user = self._known(name)
+        if user.is_inside:
+            raise ConfigurationError(
+                f"user {name!r} is {' and '.join(user.roles)}, and would be known by a token over HTTP; accepted are "
+                "publishers and subscribers"
+            )
+        token = new_token()
+        return Access({**self.users, name: User(user.key, user.roles, token_hash(token))}), token
+
+    def with_key(self, name: str) -> tuple[Access, bytes]:
+        """The table with a new key of a user, in place of the one before; and its seed."""
+        user, seed = self._known(name), new_seed()
+        return Access({**self.users, name: User(public_key(seed), user.roles, user.token)}), seed
+
+    def user_of(self, token: str) -> str | None:
+        """Whose token it is; it opens nothing for those who work on the overlay itself, whatever a file says."""
+        shown = token_hash(token)
+        return next((name for name, user in self.users.items() if user.token == shown and not user.is_inside), None)
+
+    def _known(self, name: str) -> User:
         if name not in self.users:
             known = ", ".join(sorted(self.users)) or "none"
             raise ConfigurationError(f"there is no user {name!r}; there are {known}")
+        return self.users[name]
+
+    def without(self, name: str) -> Access:
+        self._known(name)
         return Access({one: user for one, user in self.users.items() if one != name})
 
     @property

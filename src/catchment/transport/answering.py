@@ -19,7 +19,7 @@ import msgspec
 from catchment.broker.hosting import item_to_bytes
 from catchment.broker.inputs import Attached, Item, Outcome, Parked, Resumed
 from catchment.broker.peers import Peer
-from catchment.model.errors import UNREADABLE, FrameError, TransportError
+from catchment.model.errors import UNREADABLE, ConfigurationError, FrameError, TransportError
 from catchment.transport.asking import (
     HEARTBEAT_S,
     Answer,
@@ -29,12 +29,18 @@ from catchment.transport.asking import (
     Delivering,
     Describe,
     Described,
+    Find,
+    Read,
     Refusal,
     Request,
+    answer_bytes,
 )
 from catchment.transport.context import LifeContext
 from catchment.transport.deliveries import Deliveries
 from catchment.transport.description import Description
+from catchment.transport.granting import Granting
+from catchment.transport.history import HistoryGoneError
+from catchment.transport.history_pages import HistoryPages
 from catchment.transport.jetstream import MissingError, Stored
 from catchment.transport.names import (
     CONFIRMED,
@@ -75,9 +81,16 @@ def request_from_bytes(data: bytes) -> Request:
 class Answering:
     """Answers clients, for one life of a broker's process. `peers` are those that the broker knows now."""
 
-    def __init__(self, context: LifeContext, deliveries: Deliveries, peers: Callable[[], Mapping[str, Peer]]) -> None:
+    def __init__(
+        self,
+        context: LifeContext,
+        deliveries: Deliveries,
+        granting: Granting,
+        peers: Callable[[], Mapping[str, Peer]],
+    ) -> None:
         self._streams, self._broker, self._tasks = context.streams, context.name, context.tasks
         self._deliveries, self._peers = deliveries, peers
+        self._pages = HistoryPages(context, granting)
         self._outcomes: dict[str, asyncio.Future[Outcome]] = {}
         self._coming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._asks = 0
@@ -103,7 +116,8 @@ class Answering:
     async def _answer(self, user: str, message: Message) -> None:
         try:
             answer = await self._answered(user, message.data)
-            self._streams.connection.publish(message.reply, msgspec.json.encode(answer))
+            answered, head = answer_bytes(answer)
+            self._streams.connection.publish(message.reply, answered, head=head)
         finally:
             self._asks -= 1
 
@@ -119,7 +133,15 @@ class Answering:
                 client = client_name(user, asked.client)
                 async with self._coming.setdefault(client, asyncio.Lock()):
                     return await self._come(user, client, asked)
+            if isinstance(asked, Find):
+                return await self._pages.find(user, asked)
+            if isinstance(asked, Read):
+                return await self._pages.read(user, asked)
             return await self._deliver(user, asked)
+        except ConfigurationError as error:
+            return Refusal(str(error))
+        except HistoryGoneError as error:
+            return Refusal(str(error), is_gone=True)
         except TransportError as error:
             if self._streams.connection.is_lost:
                 raise

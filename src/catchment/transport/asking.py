@@ -3,6 +3,8 @@
     Describe   what is the overlay?                            ─► Described
     Come       I am here, in this life; have I been before?    ─► Came
     Deliver    push my frames from this position on            ─► Delivering
+    Find       where in your history does a time begin?        ─► Found
+    Read       what has your history of a topic from there?    ─► Page
 
 Anything may be asked again: a request that has no answer may or may not have had its effect.
 """
@@ -11,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Annotated
 
 import msgspec
 
 from catchment.model.errors import UNREADABLE, CatchmentError, TransportError
 from catchment.transport.description import Description
 from catchment.transport.names import ask_subject, describe_subject
-from catchment.transport.wire import AccessError, Connection, NoAnswerError
+from catchment.transport.wire import AccessError, Connection, Message, NoAnswerError, header_bytes
 
 __all__ = [
     "HEARTBEAT_S",
@@ -29,9 +32,14 @@ __all__ = [
     "Delivering",
     "Describe",
     "Described",
+    "Find",
+    "Found",
+    "Page",
+    "Read",
     "Refusal",
     "Request",
     "RequestRefusedError",
+    "answer_bytes",
     "ask",
     "described",
 ]
@@ -80,6 +88,21 @@ class Deliver(msgspec.Struct, frozen=True, tag=True):
     """The life that asks: one that another has followed gets nothing. 0, of clients that do not say, is any."""
 
 
+class Find(msgspec.Struct, frozen=True, tag=True):
+    """Find where to begin to read the history of a broker, so that no event of a topic from a time on is missed."""
+
+    topic: str
+    since_us: Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+
+
+class Read(msgspec.Struct, frozen=True, tag=True):
+    """Read what a history has of a topic behind a position: a page, which ends with the step that has the mark."""
+
+    topic: str
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    mark: str
+
+
 class Described(msgspec.Struct, frozen=True, tag=True):
     """The overlay."""
 
@@ -100,6 +123,23 @@ class Delivering(msgspec.Struct, frozen=True, tag=True):
     """Frames come."""
 
 
+class Found(msgspec.Struct, frozen=True, tag=True):
+    """Where to begin."""
+
+    position: int
+
+
+class Page(msgspec.Struct, frozen=True, tag=True):
+    """Some of a history."""
+
+    after: int
+    """The position up to which it was read."""
+    is_marked: bool
+    """Whether the mark is there."""
+    frame: bytes = b""
+    """What was recorded; it travels beside the rest, as it is."""
+
+
 class Refusal(msgspec.Struct, frozen=True, tag=True):
     """It is not to be, and why."""
 
@@ -110,11 +150,31 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
     """The client is known no more."""
     is_passing: bool = False
     """To be asked again."""
+    is_gone: bool = False
+    """What is asked for was dropped from the history."""
 
 
-Request = Describe | Come | Deliver
-Answer = Described | Came | Delivering | Refusal
+Request = Describe | Come | Deliver | Find | Read
+Answer = Described | Came | Delivering | Found | Page | Refusal
+_PAGE = "Catchment-Page"
+"""The header with all of a page but its frame: in JSON, bytes would take a third more than a message may have."""
 _answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+
+
+def answer_bytes(answer: Answer) -> tuple[bytes, bytes]:
+    """An answer as the data and the head of a message."""
+    if isinstance(answer, Page):
+        told = msgspec.json.encode(Page(answer.after, answer.is_marked)).decode()
+        return answer.frame, header_bytes({_PAGE: told})
+    return msgspec.json.encode(answer), b""
+
+
+def _answer_from(message: Message) -> Answer:
+    told = message.headers.get(_PAGE) if message.head else None
+    if told is None:
+        return _answers.decode(message.data)
+    page = _answers.decode(told)
+    return msgspec.structs.replace(page, frame=message.data) if isinstance(page, Page) else page
 
 
 async def described(connection: Connection, user: str) -> Description:
@@ -125,7 +185,7 @@ async def described(connection: Connection, user: str) -> Description:
     return answer.overlay
 
 
-async def ask(connection: Connection, broker: str, user: str, request: Come | Deliver) -> Answer:
+async def ask(connection: Connection, broker: str, user: str, request: Come | Deliver | Find | Read) -> Answer:
     """Ask a broker's process until it answers."""
     answer = await _asked(connection, ask_subject(broker, user), request, f"broker {broker!r}")
     if isinstance(answer, Refusal) and answer.is_dropped:
@@ -151,7 +211,7 @@ async def _asked(connection: Connection, subject: str, request: Request, whom: s
             await asyncio.sleep(PAUSE_S)
             continue
         try:
-            answer = _answers.decode(message.data)
+            answer = _answer_from(message)
         except UNREADABLE as error:
             raise TransportError(f"what {whom} answers does not decode: {error}") from None
         if not (isinstance(answer, Refusal) and answer.is_passing):

@@ -37,11 +37,14 @@ from catchment.model.schema import Schema
 from catchment.transport.advertising import Advertising
 from catchment.transport.arriving import Arrivals
 from catchment.transport.asking import (
+    Answer,
     Came,
     ClientDroppedError,
     Come,
     Deliver,
     Delivering,
+    Find,
+    Read,
     Refusal,
     RequestRefusedError,
     ask,
@@ -50,6 +53,7 @@ from catchment.transport.asking import (
 from catchment.transport.credentials import OPEN, Credentials
 from catchment.transport.description import Description
 from catchment.transport.gathering import Gathering, Receipt, Wait, require_wait
+from catchment.transport.history import HistoryGoneError
 from catchment.transport.jetstream import JetStream, Stored
 from catchment.transport.marks import is_marked
 from catchment.transport.names import alive_subject, client_name, client_subject, confirm_subject, deliver_subject
@@ -157,9 +161,9 @@ class Client:
 
     async def _look_again(self) -> None:
         while True:
-            streams = await self.connected_streams()
+            await self.connected()
             with suppress(ConnectionLostError):
-                return self._learn(await described(streams.connection, self.user))
+                return self._learn(await described(self._connection, self.user))
 
     async def _say_alive(self) -> None:
         """Give the broker a sign of life, again and again."""
@@ -333,18 +337,19 @@ class Client:
             await self._sending.ask(m.AskAdvice, advice, msgspec.msgpack.encode(value))
             return found
 
-    @property
-    def streams(self) -> JetStream:
-        """The streams of the server, for those who may use them."""
-        return JetStream(self._connection)
+    async def ask(self, broker: str, request: Find | Read) -> Answer:
+        """Ask the process of any broker something about its history; what it refuses is raised."""
+        answer = await ask(self._connection, broker, self.user, request)
+        if isinstance(answer, Refusal):
+            raise HistoryGoneError(answer.reason) if answer.is_gone else RequestRefusedError(answer.reason)
+        return answer
 
-    async def connected_streams(self) -> JetStream:
-        """The streams of the server, once it is there."""
-        while self._connection.is_lost:
+    async def connected(self) -> None:
+        """Wait until the server is there; raises what has ended this client, if anything has."""
+        while self._failure is not None or self._connection.is_lost:
             if self._failure is not None:
                 raise self._failure
             await asyncio.sleep(RECONNECT_S[0])
-        return self.streams
 
     def _schema(self, topic: str) -> Schema:
         if topic not in self._schemas:

@@ -66,6 +66,5 @@ def connect(
     Where access is controlled, `key` is the file that `catchment access add` wrote for the user, and `ca` a file with
     the certificate that has signed the server's; `certificate`, with its key, is for servers that want one.
     """
-    given = {"key": key, "ca": ca, "certificate": certificate}
-    credentials = Credentials(**{name: Path(file) for name, file in given.items() if file is not None})
+    credentials = Credentials.of_files({"key": key, "ca": ca, "certificate": certificate})
     return Connecting(url=url, broker=broker, name=name, durable=durable, credentials=credentials)

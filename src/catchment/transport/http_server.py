@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -88,10 +89,10 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Listen; port 0 is the system's choice, which `port` then says."""
         try:
-            self._server = await asyncio.start_server(self._accept, host, port)
+            self._server = await asyncio.start_server(self._accept, host, port, ssl=tls)
         except OSError as error:
             raise TransportError(f"cannot listen at {host}:{port}: {error.strerror}") from None
         self.port = self._server.sockets[0].getsockname()[1]
@@ -194,7 +195,9 @@ class _Connection:
             headers = {**error.headers, "connection": "close"}
             await self._send_whole(Answer({"error": str(error)}, status=error.status, headers=headers))
             # To close with something unread would take the answer back.
-            self._writer.write_eof()
+            if self._writer.can_write_eof():
+                # TLS has no such thing.
+                self._writer.write_eof()
             async with asyncio.timeout(CLOSE_S):
                 while await self._reader.read(1 << 16):
                     pass

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from catchment.model.errors import TransportError
-from catchment.transport.wire import Connection, ConnectionLostError, Message, header_bytes
+from catchment.transport.wire import REQUEST_S, Connection, ConnectionLostError, Message, NoAnswerError, header_bytes
 
 __all__ = [
     "FullError",
@@ -36,6 +36,7 @@ _API = "$JS.API."
 _EXPECTED_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED = "Nats-Expected-Last-Sequence"
 _NS_PER_S = 1_000_000_000
+_END_OF_BATCH, _NOTHING = 204, 404
 
 
 class RefusedError(TransportError):
@@ -201,12 +202,43 @@ class JetStream:
         """The first message of a subject from a position on."""
         return await self._message(name, {"seq": max(position, 1), "next_by_subj": subject})
 
+    async def several(self, name: str, begin: int, *, count: int, bytes_max: int) -> list[Stored]:
+        """The messages from a position on that are there, at most so many, and not much more than so many bytes."""
+        found: list[Stored] = []
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def heard(message: Message) -> None:
+            if message.status:
+                if not ended.done():
+                    ended.set_result(message.status)
+                return
+            told = message.headers
+            at_us = _time_us(told["Nats-Time-Stamp"])
+            found.append(Stored(told["Nats-Subject"], message.data, int(told["Nats-Sequence"]), at_us, message.head))
+
+        inbox = self.connection.new_inbox()
+        end = self.connection.subscribe(inbox, heard)
+        try:
+            wanted = {"seq": max(begin, 1), "next_by_subj": ">", "batch": count, "max_bytes": bytes_max}
+            self.connection.publish(f"{_API}DIRECT.GET.{name}", msgspec.json.encode(wanted), reply=inbox)
+            either: list[asyncio.Future[Any]] = [ended, self.connection.lost]
+            await asyncio.wait(either, timeout=REQUEST_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            end()
+        if self.connection.is_lost:
+            raise ConnectionLostError("the connection to the server is lost")
+        if not ended.done():
+            raise NoAnswerError(f"reading {name} was not answered within {REQUEST_S} seconds")
+        if ended.result() not in (_END_OF_BATCH, _NOTHING):
+            raise MissingError(f"reading {name}", 10059, f"status {ended.result()}")
+        return found
+
     async def _message(self, name: str, which: Mapping[str, Any]) -> Stored | None:
         try:
             found = (await self.ask(f"STREAM.MSG.GET.{name}", which))["message"]
         except MissingError:
             return None
-        at_us = int(datetime.fromisoformat(_microseconds(found["time"])).timestamp() * 1_000_000)
+        at_us = _time_us(found["time"])
         data, head = b64decode(found.get("data", "")), b64decode(found.get("hdrs", ""))
         return Stored(found["subject"], data, found["seq"], at_us, head)
 
@@ -269,10 +301,10 @@ def _state(info: Mapping[str, Any]) -> StreamState:
     )  # fmt: skip
 
 
-def _microseconds(text: str) -> str:
-    """A time of Go with at most six digits behind the point, which is what Python reads."""
+def _time_us(text: str) -> int:
+    """A time of Go, which has up to nine digits behind the point, where Python reads six."""
     whole, _, rest = text.rstrip("Z").partition(".")
-    return f"{whole}.{rest[:6]:0<6}+00:00"
+    return int(datetime.fromisoformat(f"{whole}.{rest[:6]:0<6}+00:00").timestamp() * 1_000_000)
 
 
 class Reader:

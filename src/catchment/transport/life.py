@@ -74,8 +74,8 @@ class Life:
         self._presence = Presence(context, self._notices, self._timer.now_us)
         self._pieces = SnapshotStore(self._streams, context.name)
         self._snapshots = SnapshotSchedule(context, self._pieces, self._records, self._notices, self._outlets)
-        self._answering = Answering(context, self._deliveries, lambda: self._host.broker.peers)
         self._granting = Granting(context, self._notices)
+        self._answering = Answering(context, self._deliveries, self._granting, lambda: self._host.broker.peers)
         self._following = Following(context, self._notices)
         self._posts = PostOutcomes(context)
         self._host: Host

@@ -8,6 +8,8 @@ Rule 2: a mark is asked for once all brokers know the subscription: an event tha
 Rule 3: what came before the mark was answered may be recorded before it as well; those events are left out by id.
 Rule 4: of windows, those are told from histories that begin before all brokers knew the subscription, each once the
         subscriber's broker says that its time has passed their end. All others come by themselves.
+Rule 5: a history is read by the process of its broker (`history_pages.py`), which gives a user the topics that it may
+        subscribe to.
 """
 
 from __future__ import annotations
@@ -25,20 +27,19 @@ from catchment.broker import messages as m
 from catchment.broker.aggregation import Aggregation, AggregationOptions
 from catchment.broker.broker import Broker, Settings
 from catchment.broker.client import Session, window_values
-from catchment.broker.frames import EPOCH, FrameWriter
+from catchment.broker.frames import EPOCH, FrameReader, FrameWriter
 from catchment.broker.history import History
 from catchment.broker.inputs import Attached, Input, Item, Received
-from catchment.model.errors import ConfigurationError
+from catchment.model.errors import ConfigurationError, TransportError
 from catchment.model.events import event_times_us
 from catchment.model.schema import Schema
 from catchment.model.sql import also_selecting
 from catchment.model.subscription import Subscription as Asked
 from catchment.model.times import since_us
-from catchment.transport.history import begin_for, history_state, recorded_in, require_kept
-from catchment.transport.jetstream import Reader
-from catchment.transport.names import history_stream
+from catchment.transport.asking import ClientDroppedError, Find, Found, Page, Read
+from catchment.transport.history import HistoryGoneError
 from catchment.transport.subscriptions import Content, Subscription
-from catchment.transport.wire import ConnectionLostError, NoAnswerError
+from catchment.transport.wire import AccessError
 
 if TYPE_CHECKING:
     from catchment.transport.client import Client
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Past"]
 
 ASK_AGAIN_S = 0.5
-READ_MESSAGES, READ_BYTES = 200, 4_000_000
+READ_AGAIN_S = 0.05
 _READER, _HISTORIES, _BROKER = "reader", "histories", "past"
 
 
@@ -83,14 +84,11 @@ class Past:
 
     async def find(self) -> None:
         """Find where to begin; a HistoryGoneError if something is gone that is asked for."""
-        try:
-            for broker in self._brokers:
-                self._after[broker] = await begin_for(self._client.streams, broker, self._since_us) - 1
-        except NoAnswerError:
-            raise ConfigurationError(
-                f"subscription {self._name!r} is to begin in the past, and the server does not let "
-                f"{self._client.user!r} read histories; accepted is an operator, or an overlay without access control"
-            ) from None
+        for broker in self._brokers:
+            found = await self._client.ask(broker, Find(self._query.topic, self._since_us))
+            if not isinstance(found, Found):
+                raise TransportError(f"broker {broker!r} answers {found!r}; accepted is a position")
+            self._after[broker] = found.position - 1
 
     async def begin(self, subscription: Subscription) -> None:
         """Let a subscription that all brokers know begin with the past."""
@@ -129,28 +127,38 @@ class Past:
     async def _recorded(self, broker: str) -> AsyncIterator[pa.RecordBatch]:
         """The events of one history behind what was read, up to the mark."""
         while True:
-            reader: Reader | None = None
+            page = await self._page(broker)
+            is_new, self._after[broker] = page.after > self._after[broker], page.after
+            for one in FrameReader().decode(page.frame).messages if page.frame else ():
+                if not isinstance(one, m.Recorded):
+                    continue
+                if one.mark and self._query.aggregate is None:
+                    # What was recorded behind it comes by itself.
+                    return
+                if one.events is not None:
+                    chosen = event_times_us(one.events) >= self._since_us
+                    if chosen.any():
+                        yield one.events if chosen.all() else one.events.filter(pa.array(chosen))
+            if page.is_marked:
+                return
+            if not is_new:
+                # The mark is about to be stored.
+                await asyncio.sleep(READ_AGAIN_S)
+
+    async def _page(self, broker: str) -> Page:
+        """The next of a history, once its broker is there."""
+        while True:
+            await self._client.connected()
             try:
-                streams = await self._client.connected_streams()
-                reader = Reader(streams, history_stream(broker), self._after[broker] + 1, bytes_max=READ_BYTES)
-                await reader.start()
-                while True:
-                    for stored in await reader.read(READ_MESSAGES, READ_BYTES):
-                        if stored.position > self._after[broker] + 1:
-                            require_kept(broker, await history_state(streams, broker), self._after[broker])
-                        self._after[broker] = stored.position
-                        for one in recorded_in(stored):
-                            if one.mark and one.mark == self._mark:
-                                return
-                            if one.events is not None and one.topic == self._query.topic:
-                                chosen = event_times_us(one.events) >= self._since_us
-                                if chosen.any():
-                                    yield one.events if chosen.all() else one.events.filter(pa.array(chosen))
-            except ConnectionLostError:
+                page = await self._client.ask(broker, Read(self._query.topic, self._after[broker], self._mark))
+            except (HistoryGoneError, ClientDroppedError, AccessError):
+                raise
+            except TransportError:
+                await asyncio.sleep(READ_AGAIN_S)
                 continue
-            finally:
-                if reader is not None:
-                    reader.stop()
+            if not isinstance(page, Page):
+                raise TransportError(f"broker {broker!r} answers {page!r}; accepted is a page of its history")
+            return page
 
     # -- windows ------------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from catchment.model.errors import TransportError
+from catchment.model.errors import ConfigurationError, TransportError
 from catchment.transport.access import Access
-from catchment.transport.permissions import Certificates, access_config, tls_config
+from catchment.transport.permissions import Certificates, access_config, mqtt_config, tls_config
 
 __all__ = ["Server", "server_config"]
 
@@ -40,11 +41,20 @@ def server_config(
     store_bytes_max: int | None = None,
     durability: str = "process",
     mqtt: str | None = None,
+    mqtt_ca: Path | None = None,
 ) -> str:
     """The configuration of a server for an overlay, open to anyone unless `access` is given.
 
-    `mqtt` is where it listens for MQTT clients, if it does.
+    `mqtt` is where it listens for MQTT clients, if it does; with users, `mqtt_ca` has signed their certificates.
     """
+    devices = None
+    if mqtt is not None and (access is not None or mqtt_ca is not None):
+        if access is None or certificates is None or mqtt_ca is None:
+            raise ConfigurationError(
+                "MQTT with users is asked for without certificates; accepted are --access, --certificate, "
+                "--certificate-key and --mqtt-ca: MQTT cannot show a key, and a device is known by its certificate"
+            )
+        devices = replace(certificates, client_ca=mqtt_ca)
     kept = [f"store_dir: {json.dumps(str(store))}"]
     if store_bytes_max is not None:
         kept.append(f"max_file_store: {store_bytes_max}")
@@ -55,10 +65,9 @@ def server_config(
         f"listen: {json.dumps(listen)}\n"
         f"max_pending: 268435456\n"
         f"jetstream {{ {', '.join(kept)} }}\n"
-        # The sessions of MQTT clients are streams, which need a server of a fixed name.
-        + ("" if mqtt is None else f"server_name: catchment\nmqtt {{ listen: {json.dumps(mqtt)} }}\n")
+        + ("" if mqtt is None else mqtt_config(mqtt, devices))
         + ("" if certificates is None else tls_config(certificates))
-        + ("" if access is None else access_config(access))
+        + ("" if access is None else access_config(access, with_mqtt=mqtt is not None))
     )
 
 
@@ -83,7 +92,7 @@ def _locked(folder: Path) -> Iterator[int]:
 class Server:
     """A server on the loopback interface that keeps its streams below a folder. Its port is the system's choice.
 
-    `mqtt_port` lets it listen for MQTT clients too; 0 is the system's choice.
+    `mqtt_port` lets it listen for MQTT clients too; 0 is the system's choice. `mqtt_ca` is for `server_config`.
     """
 
     def __init__(
@@ -96,9 +105,11 @@ class Server:
         certificates: Certificates | None = None,
         durability: str = "process",
         mqtt_port: int | None = None,
+        mqtt_ca: Path | None = None,
     ) -> None:
         self.folder, self._port, self._store_bytes_max, self._durability = folder, port, store_bytes_max, durability
         self._access, self._certificates, self.mqtt_port = access, certificates, mqtt_port
+        self._mqtt_ca = mqtt_ca
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -117,6 +128,7 @@ class Server:
         return f"ports_file_dir: {json.dumps(str(self.folder))}\n" + server_config(
             f"127.0.0.1:{self._port}", self.folder / "streams", self._access, self._certificates,
             store_bytes_max=self._store_bytes_max, durability=self._durability, mqtt=mqtt,
+            mqtt_ca=self._mqtt_ca,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -163,7 +175,7 @@ class Server:
             self._port = int(address.rpartition(":")[2])
             if self.mqtt_port is not None:
                 # Only the log tells it.
-                self.mqtt_port = int(re.findall(r"MQTT clients on mqtts?://127\.0\.0\.1:(\d+)", self._log())[-1])
+                self.mqtt_port = int(re.findall(r"MQTT clients on (?:mqtt|tls)://127\.0\.0\.1:(\d+)", self._log())[-1])
             return
         self.stop()
         lines = self._log().splitlines()
