@@ -116,7 +116,7 @@ class HttpGateway:
         if self._resting is not None:
             self._resting.cancel()
             await asyncio.gather(self._resting, return_exceptions=True)
-        for listener in list(self._listening.values()):
+        for listener in list(self._askers):
             await listener.close()
         for publisher in self._publishers.values():
             await publisher.client.close()
@@ -223,6 +223,7 @@ class HttpGateway:
             # Its next request has another client.
             if self._publishers.get((asker.user, broker)) is publisher:
                 del self._publishers[asker.user, broker]
+                await publisher.client.close()
             raise
         refused = [{"row": number, "reason": reason} for number, reason in sorted(rows.refused)]
         if refused and all("there is no room" in reason for _, reason in rows.refused):
