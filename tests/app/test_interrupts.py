@@ -36,9 +36,17 @@ def has_printed(text: str) -> Moment:
     return lambda _, printed: text in printed.read_text()
 
 
+def _command_of(process: str) -> str:
+    """What a process runs; nothing if it has just ended."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def javas_of(process: int) -> list[int]:
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [int(child) for child in children if "java" in (Path(f"/proc/{child}/comm").read_text())]
+    return [int(child) for child in children if "java" in _command_of(child)]
 
 
 def interrupted(arguments: list[object], moment: Moment, folder: Path) -> tuple[int, str, list[int]]:

@@ -59,10 +59,12 @@ def started(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Pop
 
 def line_with(stream: Any, text: str) -> str:
     """The next line that has some text; the process ends, and so the stream, if it never comes."""
+    said = []
     for line in stream:
+        said.append(line)
         if text in line:
             return str(line)
-    raise AssertionError(f"no line with {text!r}")
+    raise AssertionError(f"no line with {text!r}: {''.join(said)}")
 
 
 def published(url: str, *lines: object) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def test_a_new_topic_is_published_and_subscribed_to_by_clients_that_were_there(l
         past = await subscriber.subscribe("SELECT * FROM weather WHERE place = 'here' OR rain < 1", since="1 hour")
         assert [one["rain"] for one in await taken(past, 2)] == [0.5, 2.5]
         gateway = HttpGateway(overlay.url, overlay.description)
+        await gateway.start()
         listed = await gateway.handle(Request("GET", ("topics",), {}, {}, b""))
         assert listed.value["topics"]["weather"] == {"rain": "float", "place": "string"}
         answer = await gateway.handle(Request("POST", ("topics", "weather", "events"), {}, {}, b'{"rain": 3.0}'))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from catchment.model.errors import CatchmentError, ConfigurationError
+from catchment.model.errors import CatchmentError, ConfigurationError, TransportError
 from catchment.transport.access import Access
 from catchment.transport.credentials import Credentials, write_key
 from catchment.transport.jetstream import JetStream
@@ -47,7 +47,9 @@ class GuardedServer:
     ) -> None:
         if not file.exists():
             raise ConfigurationError(f"there is no {file}; accepted is a file that `catchment access add` has written")
-        self._file, self._changed_ns = file, _changed_ns(file)
+        self._file = file
+        self._read: tuple[int, int] | None = _state(file)
+        """Of the file whose users all brokers know."""
         self._own = Access()
         for name, role in ((BROKER, "broker"), (OPERATOR, "operator")):
             self._own, seed = self._own.with_role(name, role, ())
@@ -77,14 +79,17 @@ class GuardedServer:
 
     async def reload_if_changed(self, url: str, report: Report) -> None:
         """Let the server and the brokers know what has changed; what cannot be read changes nothing."""
-        changed_ns = _changed_ns(self._file)
-        if changed_ns == self._changed_ns:
+        now = _state(self._file)
+        if now == self._read:
             return
-        self._changed_ns = changed_ns
+        self._read = now
         try:
             self._access = self._with_own()
             self.server.reload(self._access)
             await self.store(url)
+        except TransportError as error:
+            self._read = None
+            report("users are not known to all brokers yet; this is tried again", "warning", reason=str(error))
         except CatchmentError as error:
             report("users stay as they were", "warning", reason=str(error))
         else:
@@ -92,5 +97,10 @@ class GuardedServer:
             report("users are as the file says now", file=str(self._file), users=users)
 
 
-def _changed_ns(file: Path) -> int:
-    return file.stat().st_mtime_ns if file.exists() else 0
+def _state(file: Path) -> tuple[int, int]:
+    """Changes with a file; by its size too, as one that is read while it is written may have the same time after it."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

@@ -460,4 +460,4 @@ def print_report(result: dict[str, Any], console: Console | None = None) -> None
         table.add_row(target["name"], f"{target['value']:.2f} {target['unit']}", bound, verdict)
     console.print(table)
     for note in result["notes"]:
-        console.print(note)
+        console.print(note, markup=False)

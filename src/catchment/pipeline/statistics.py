@@ -8,6 +8,7 @@ the condition concerns one row in a hundred.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,7 +51,9 @@ NOTHING_KNOWN = Known()
 def known_columns(table: DataFrame) -> Known:
     """All that files tell of a table. Called on the driver when a result is used for the first time."""
     real = [field.name for field in table.schema if isinstance(field.dataType, (DoubleType, FloatType))]
-    return Known(complete_columns(table), finite_columns(table, real) if len(real) > FINITE_FROM else frozenset())
+    source = _source_of(table)
+    finite = _finite_columns(table, source, real) if len(real) > FINITE_FROM else frozenset()
+    return Known(_complete_columns(source), finite)
 
 
 def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
@@ -58,7 +61,10 @@ def finite_columns(table: DataFrame, names: Sequence[str]) -> frozenset[str]:
 
     Parquet files do not tell of NaN, so that their values are read, some columns at a time; texts are searched.
     """
-    source = _source_of(table)
+    return _finite_columns(table, _source_of(table), names)
+
+
+def _finite_columns(table: DataFrame, source: _Source, names: Sequence[str]) -> frozenset[str]:
     if source.is_text:
         double = {field.name for field in table.schema if isinstance(field.dataType, DoubleType)}
         return source.columns & double.intersection(names) if may_name_only_finite(source.paths) else frozenset()
@@ -107,14 +113,15 @@ def _is_suspicious(piece: bytes) -> bool:
 def _finite_in(file: pq.ParquetFile, group: int, names: Sequence[str]) -> Iterator[str]:
     """A column that is not in this file, or is no number there, is left to Spark."""
     values = file.read_row_group(group, columns=list(names))
-    for name in names:
-        column = values.column(name) if name in values.schema.names else None
-        if (
-            column is not None
-            and pa.types.is_floating(column.type)
-            and pc.all(pc.is_finite(column)).as_py() is not False
-        ):
+    for name, column in zip(values.schema.names, values.columns, strict=True):
+        if pa.types.is_floating(column.type) and _are_finite(column):
             yield name
+
+
+def _are_finite(column: pa.ChunkedArray) -> bool:
+    # A sum is finite only of numbers that are; that it is not tells nothing, as it may pass the largest double.
+    total = pc.sum(column).as_py()
+    return total is None or math.isfinite(total) or pc.all(pc.is_finite(column)).as_py() is not False
 
 
 def _batched(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
@@ -126,7 +133,10 @@ def complete_columns(table: DataFrame) -> frozenset[str]:
 
     Called on the driver when a job is planned. Spark has listed the files already, and will read the same ones.
     """
-    source = _source_of(table)
+    return _complete_columns(_source_of(table))
+
+
+def _complete_columns(source: _Source) -> frozenset[str]:
     if source.is_text:
         return frozenset()
     found = source.columns
